@@ -1,0 +1,143 @@
+/*
+ * The op table: what a backend must be able to do. The CPU table (gpu/cpu) defines the meaning; CUDA must match it; a shadow table
+ * can run both and name the first op that differs.
+ *
+ * All tensors are dense, row-major, fp32 unless said otherwise; sizes are in elements. Pointers are device pointers from `alloc`
+ * (on the CPU plain memory). Unless an op says so, outputs must not alias inputs. `+=` means accumulates into the output.
+ * Every op is deterministic: same inputs, same thread count, same machine → same bits (fixed reduction order, no atomics).
+ * Tolerance is the largest error allowed against an fp64 reference, relative to the norm of the result;
+ * eps = 2^-24 and n is the reduction length named by the op.
+ */
+#ifndef KEDGE_MATH_OPS_H
+#define KEDGE_MATH_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ssh/base/why.h"
+
+struct device; /* a backend's state: threads, primitives, scratch */
+
+/* How the mask codec chooses channels (gpu/math/mask.h): one of each stratum, by Philox. */
+struct mask_key {
+    uint64_t seed;
+    uint64_t step;
+    uint32_t micro_batch;
+    uint32_t boundary;
+};
+
+struct adamw {
+    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    float gradient_scale;     /* multiplies the gradient before anything else (clipping, 1/targets) */
+    float correction1, correction2; /* 1 − beta1^t, 1 − beta2^t */
+};
+
+struct ops {
+    const char *name; /* "cpu" */
+
+    /* ---- device ---- */
+    int (*open)(struct device **device, int threads, struct why *why); /* threads 0 = all cores */
+    void (*close)(struct device *device);
+    const char *(*describe)(const struct device *device); /* "cpu: avx2, 2 threads, oneDNN 2.6.3" */
+    void *(*alloc)(struct device *device, size_t bytes);  /* 64-byte aligned, zeroed; NULL when there is no more */
+    void (*free)(struct device *device, void *pointer);
+    void (*copy_in)(struct device *device, void *to_device, const void *from_host, size_t bytes);
+    void (*copy_out)(struct device *device, void *to_host, const void *from_device, size_t bytes);
+    void (*finish)(struct device *device); /* all queued work is done */
+
+    /* ---- matrix products ---- tolerance 2·eps·√k relative to |a||b| */
+    /* c[m,n] (+)= op(a)[m,k] · op(b)[k,n]. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k].
+     * lda, ldb, ldc are the row strides of the stored matrices. accumulate adds to c. */
+    void (*matmul)(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t lda,
+                   int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+
+    /* ---- elementwise and reductions ---- */
+    void (*fill)(struct device *device, float *x, float value, int64_t count);
+    void (*add)(struct device *device, float *y, const float *x, int64_t count);            /* y += x */
+    void (*scale)(struct device *device, float *x, float factor, int64_t count);            /* x *= factor */
+    double (*sum_squares)(struct device *device, const float *x, int64_t count);            /* in fp64, fixed order */
+    bool (*all_finite)(struct device *device, const float *x, int64_t count);
+
+    /* ---- transformer parts ---- */
+    /* y[r,h] = x·inverse[r]·gain[h], inverse[r] = 1/√(mean_h x² + epsilon). */
+    void (*rmsnorm_forward)(struct device *device, float *y, float *inverse, const float *x, const float *gain, int64_t rows,
+                            int64_t width, float epsilon);
+    /* dx[r,h] += …, dgain[h] += Σ_r dy·x·inverse. */
+    void (*rmsnorm_backward)(struct device *device, float *dx, float *dgain, const float *dy, const float *x, const float *gain,
+                             const float *inverse, int64_t rows, int64_t width);
+    /* In place on x[sequences·tokens, heads, head_width] with row stride `stride`: halves convention (rotate_half), position =
+     * row mod tokens, angle = position · frequency[i], i < head_width/2. backward = true turns the other way (its own transpose).
+     * `frequency` is host memory. */
+    void (*rope)(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t heads,
+                 int64_t head_width, int64_t stride, bool backward);
+    /* Grouped-query causal attention without a tokens×tokens tensor: q[s,t,heads,d], k,v[s,t,kv_heads,d] with row strides (elements
+     * between consecutive positions), o[s,t,heads·d] dense, log_sum[s,heads,t] kept for backward. scale = 1/√d. */
+    void (*attention_forward)(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
+                              int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
+                              int64_t kv_stride);
+    /* dq, dk, dv are overwritten, with the strides of q and k/v. */
+    void (*attention_backward)(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
+                               const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
+                               int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
+    /* y[r,f] = silu(gate)·up, where gate_up[r, 2f] holds gate in its first f columns and up in the rest. */
+    void (*swiglu_forward)(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
+    /* d_gate_up may alias gate_up. */
+    void (*swiglu_backward)(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
+                            int64_t width);
+    /* y[r,:] = table[id[r],:]; ids are host memory, checked by the caller. */
+    void (*embedding_forward)(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
+                              int64_t width);
+    void (*embedding_backward)(struct device *device, float *dtable, const float *dy, const uint32_t *ids, int64_t rows,
+                               int64_t width); /* dtable[id] += dy */
+    /* Cross entropy over a vocabulary that is walked in chunks of columns. First pass, per chunk of logits[rows, columns] that
+     * begins at vocabulary entry `first`: running maximum[r], running sum[r] of exp(logit − maximum), target_logit[r] when the target
+     * lies in the chunk. Start with maximum = −INFINITY, sum = 0. targets are host memory; UINT32_MAX = not a target. */
+    void (*softmax_chunk)(struct device *device, float *maximum, float *sum, float *target_logit, const float *logits,
+                          const uint32_t *targets, int64_t rows, int64_t columns, int64_t first);
+    /* Second pass, in place: logits ← (softmax − onehot)·scale; rows that are not targets become 0. */
+    void (*softmax_backward_chunk)(struct device *device, float *logits, const float *maximum, const float *sum,
+                                   const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
+    /* Σ over target rows of (maximum + log sum − target_logit), in fp64. */
+    double (*softmax_loss)(struct device *device, const float *maximum, const float *sum, const float *target_logit,
+                           const uint32_t *targets, int64_t rows);
+    /* AdamW with decoupled decay: g = gradient·gradient_scale; m, v moments; p −= lr·(decay·p + (m/c1)/(√(v/c2)+ε)). */
+    void (*adamw)(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+                  const struct adamw *settings);
+
+    /* ---- what crosses a boundary (gpu/math/codec.h composes these) ---- */
+    /* channels[r, keep]: for row r of the micro-batch (token index = first_row + r), stratum i = channels
+     * [⌊i·width/keep⌋, ⌊(i+1)·width/keep⌋), one of them by multiply-high of one 32-bit Philox draw. Host or device order is the
+     * same. Exact. */
+    void (*mask_channels)(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,
+                          int64_t keep, int64_t first_row);
+    /* values[r,i] = (x[r, c] − reference[c]) · gain, c = channels[r,i]; reference NULL = 0. gain_rule: 0 = 1, 1 = width of the stratum
+     * (unbiased), 2 = match the norm of the row's residual; row_gain[r] (rule 2) is written. */
+    void (*mask_gather)(struct device *device, float *values, float *row_gain, const float *x, const float *reference,
+                        const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
+    /* x[r,:] = reference (NULL = 0), x[r, c] += values[r,i]. */
+    void (*mask_scatter)(struct device *device, float *x, const float *values, const float *reference, const uint16_t *channels,
+                         int64_t rows, int64_t width, int64_t keep);
+    /* Backward of gather∘scatter: the gradient values that come back, times the same gain, at the same channels; 0 elsewhere. */
+    void (*mask_scatter_gradient)(struct device *device, float *dx, const float *values, const float *row_gain,
+                                  const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
+    /* Column means, fp64 accumulation, fixed order. */
+    void (*column_mean)(struct device *device, float *mean, const float *x, int64_t rows, int64_t width);
+    /* Number formats on the wire, little-endian. values[rows, columns] → bytes, and back. int8 and int4 carry one fp16-rounded
+     * scale per row (2 bytes, before the row's codes): code = round(v/scale), scale = max|v|/127 or /7; int4 packs two codes a
+     * byte, low nibble first, a row padded to a whole byte. `packed` is host memory. */
+    void (*pack)(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);
+    void (*unpack)(struct device *device, float *values, const uint8_t *packed, int64_t rows, int64_t columns, int format);
+};
+
+enum number_format { FORMAT_FP32, FORMAT_BF16, FORMAT_INT8, FORMAT_INT4 }; /* same order as enum boundary_values */
+
+/* Bytes of one packed row. */
+size_t ops_packed_row_bytes(int format, int64_t columns);
+
+/* A backend is a shared object beside the program (kedge-cpu.so, kedge-cuda.so) that exports `ops_table`. */
+#define OPS_SYMBOL "kedge_ops_v1"
+/* Load a backend by name ("cpu") from `folder`; the handle stays for the life of the process. */
+const struct ops *ops_load(const char *folder, const char *name, struct why *why);
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * A profile: all that a run is told. Open data; the members are the rows of fields.c, in the same order and grouped by section.
+ *
+ * profile_read: INI file → profile, with all complaints at once, each `file:line: …`. profile_check: what no single row can see.
+ * profile_to_settings / profile_from_settings: the same as NAME=VALUE lines, for kedged → worker (a worker has no INI reader).
+ */
+#ifndef KEDGE_PROFILES_PROFILE_H
+#define KEDGE_PROFILES_PROFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ssh/base/buf.h"
+#include "ssh/base/why.h"
+
+#define PROFILE_TEXT 256
+#define PROFILE_PATHS 1024
+#define PROFILE_HOSTS 64
+#define PROFILE_MAX_STAGES 64
+
+enum host_kind { HOST_LOCAL };
+enum model_head { HEAD_UNTIED, HEAD_TIED };
+enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
+enum boundary_codec { CODEC_DENSE, CODEC_MASK };
+enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
+enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
+enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN };
+enum road_security { SECURITY_TLS, SECURITY_PLAIN };
+
+struct profile_host {
+    char name[64];              /* from the section's name, not a row */
+    int kind;                   /* host.kind */
+    char listen[128];           /* host.listen: address to bind data roads, default 127.0.0.1:0 */
+    char announce[128];         /* host.announce: how others reach it, "" = as bound */
+    uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
+    int64_t threads;            /* host.threads: 0 = all cores */
+};
+
+struct profile {
+    /* [run] */
+    char name[64];              /* run.name; default: the file's base name */
+    int64_t seed;               /* run.seed */
+    int64_t steps;              /* run.steps */
+    uint64_t timeout_ns;        /* run.timeout: the one base number; see profiles/timeouts.h */
+    char head[64];              /* run.head: host of kedged; "" = this machine */
+    char listen[128];           /* run.listen: control address of kedged, 127.0.0.1:0 */
+    char log_level[16];         /* run.log: error|warn|info|debug|trace (checked) */
+
+    /* [model] */
+    char model_path[PROFILE_TEXT]; /* model.path: HF folder; "" = fresh weights of the shape below */
+    int64_t hidden, layers, heads, kv_heads, ffn, vocabulary;
+    int head_tie;               /* model.head: untied|tied */
+    double rope_theta, norm_epsilon;
+
+    /* [data] */
+    char data_paths[PROFILE_PATHS]; /* data.path: files and globs, separated by spaces */
+    char tokenizer[64];         /* data.tokenizer: "bytes" */
+    double validation_share;    /* data.validation: share of the text kept for validation */
+    int64_t validation_windows; /* data.validation_windows: how many windows are evaluated */
+
+    /* [train] */
+    int64_t sequence;           /* train.sequence: tokens of a window */
+    int64_t micro_batch;        /* train.micro_batch: sequences of a micro-batch */
+    int64_t micro_batches;      /* train.micro_batches: per step */
+    double learning_rate;       /* live */
+    int schedule;
+    int64_t warmup;             /* steps */
+    double final_share;         /* train.final_lr_share: cosine ends at this share of lr */
+    double weight_decay, beta1, beta2, epsilon, clip;
+    int64_t evaluate_every;     /* train.evaluate_every: steps between un-masked validations; 0 = only first and last */
+
+    /* [pipeline] */
+    int64_t stages;
+    int64_t in_flight;          /* 0 = from the latency formula */
+    bool recompute;
+
+    /* [boundary] and [mask] */
+    int codec;                  /* boundary.codec */
+    int values;                 /* boundary.values: number format of the values that travel */
+    int gain;                   /* boundary.gain */
+    int reference;              /* boundary.reference */
+    int64_t refresh;            /* boundary.refresh: steps between new references */
+    bool debug_checksum;        /* boundary.checksum */
+    double mask_rate;           /* mask.rate, live */
+
+    /* [link] */
+    int security;               /* link.security: tls|plain */
+    uint64_t link_rate_bps;     /* link.pace: own limit of every data road, 0 = none */
+    uint64_t slow_rate_bps, slow_delay_ns, slow_jitter_ns; /* link.slow_*: rehearse a slow road */
+    bool record;                /* link.record: capture every data road into the run's folder */
+
+    /* [host NAME] sections */
+    struct profile_host hosts[PROFILE_HOSTS];
+    int64_t host_count;
+
+};
+
+struct complaints { /* one line each, "file:line: text" */
+    struct buf lines; /* newline separated */
+    int count;
+};
+
+void complaints_init(struct complaints *complaints);
+void complaints_clear(struct complaints *complaints);
+void complaints_add(struct complaints *complaints, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+void profile_defaults(struct profile *profile);
+/* Reads `path` (the name is looked for as given, then in $XDG_CONFIG_HOME/kedge/, then among the installed templates).
+ * All complaints are added; 0 only when there is none. `found` (may be NULL) gets the path that was read. */
+int profile_read(const char *path, struct profile *profile, struct complaints *complaints, char *found, size_t found_size);
+/* Cross-checks (heads divide hidden, kv_heads divide heads, stages ≤ layers, at least one host, name usable as a file
+ * name, timeouts in order, model path exists, data paths match something …). `file` is for the complaints. */
+void profile_check(const struct profile *profile, const char *file, struct complaints *complaints);
+
+/* "mask.rate" ← "0.9". Host rows by "host.NAME.listen". */
+int profile_set(struct profile *profile, const char *name, const char *value, struct why *why);
+int profile_get(const struct profile *profile, const char *name, char *out, size_t size, struct why *why);
+
+/* NAME=VALUE lines of all rows; ERR_FULL when `out` is too small. */
+int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why);
+int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *profile, struct why *why);
+uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
+
+/* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is
+ * not there is added at the end of its section, a section at the end of the file. */
+int profile_write_value(const char *path, const char *name, const char *value, struct why *why);
+
+#endif

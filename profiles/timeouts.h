@@ -1,0 +1,27 @@
+/*
+ * One base number in the profile (run.timeout), every other deadline derived from it and strictly nested:
+ *
+ *   heartbeat < silent < greet < hold < stop_grace ≤ lease
+ *
+ * A user who stretches the base stretches all of them in order; there is nothing else to set (field notes §1.1.3).
+ */
+#ifndef KEDGE_PROFILES_TIMEOUTS_H
+#define KEDGE_PROFILES_TIMEOUTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct timeouts {
+    uint64_t heartbeat_ns;  /* period of heartbeats */
+    uint64_t silent_ns;     /* two periods and a little: the peer counts as gone */
+    uint64_t greet_ns;      /* connect + TLS + HELLO */
+    uint64_t redial_ns;     /* longest pause between two attempts to dial */
+    uint64_t form_ns;       /* from SPAWN until all roads stand; model loading included */
+    uint64_t grace_ns;      /* TERM → KILL */
+    uint64_t lease_ns;      /* a worker without its scheduler for so long goes headless */
+};
+
+struct timeouts timeouts_derive(uint64_t base_ns);
+bool timeouts_in_order(const struct timeouts *timeouts);
+
+#endif

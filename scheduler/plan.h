@@ -1,0 +1,43 @@
+/*
+ * What will run where, before anything runs: pure, printable. Layers are dealt to stages as evenly as their cost allows (the head counts
+ * as the matrix product that it is), stages to hosts in file order, cores of a host to its processes, a host's uplink to its processes. Bytes, memory
+ * and roads are those of the codec and the model, by the same formulas (a test compares them).
+ */
+#ifndef KEDGE_SCHEDULER_PLAN_H
+#define KEDGE_SCHEDULER_PLAN_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "profiles/profile.h"
+
+struct plan_stage {
+    char process[64]; /* "r0s1" */
+    int host;         /* index into profile->hosts */
+    int replica, stage, first_layer, layers, threads, in_flight;
+    uint64_t uplink_bps;
+    uint64_t parameters;
+    uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
+};
+
+struct plan_road {
+    int from, to;                     /* stages (indices into plan->stages): from upstream, to downstream */
+    uint64_t forward_bytes_per_step;  /* with frame headers and token ids */
+    uint64_t backward_bytes_per_step;
+    uint64_t dense_forward_bytes_per_step, dense_backward_bytes_per_step; /* bf16 */
+};
+
+struct plan {
+    int replicas, stages_per_replica, stage_count, road_count;
+    int64_t keep;                     /* channels of a token that travel; 0 = dense */
+    uint64_t tokens_per_step;
+    struct plan_stage stages[PROFILE_MAX_STAGES];
+    struct plan_road roads[PROFILE_MAX_STAGES];
+};
+
+/* The profile's model section has been filled from the checkpoint's config.json when model.path is given. */
+int plan_make(const struct profile *profile, struct plan *plan, struct why *why);
+void plan_print(const struct plan *plan, const struct profile *profile, FILE *out);
+void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out);
+
+#endif

@@ -1,0 +1,403 @@
+/*
+ * The whole language of kedge, in one header.
+ *
+ * Who speaks: C console, S scheduler (kedged), A agent, W worker (stage or anchor). Everything is little-endian.
+ * A message is one `struct frame_header` (ssh/wire/frame.h) and a payload whose fields are the rows of the table in
+ * wire.c, in struct order: integers and floats at their width, text as u16 length + bytes, and at most one tail of raw
+ * bytes at the end (u32 length + bytes). Numbers are never reused. An unknown type, a payload over its maximum,
+ * a missing or left-over byte closes the road with a reason: nothing is ever re-synchronised.
+ *
+ * WIRE_VERSION changes whenever a byte on the wire does; both ends must have the same one.
+ */
+#ifndef KEDGE_WIRE_WIRE_H
+#define KEDGE_WIRE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ssh/base/buf.h"
+#include "ssh/base/why.h"
+
+#define WIRE_VERSION 1
+#define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
+#define WIRE_ADDRESS 128 /* longest HOST:PORT */
+#define WIRE_TEXT 400    /* longest reason or event text */
+
+enum wire_lane { LANE_CONTROL, LANE_ACT, LANE_SYNC, LANE_BULK, LANE_TELEM, LANE_COUNT };
+
+enum wire_role { ROLE_CONSOLE = 1, ROLE_SCHEDULER, ROLE_AGENT, ROLE_STAGE, ROLE_ANCHOR };
+
+enum wire_type {
+    /* 1–19 hello and health */
+    WIRE_HELLO = 1,     /* both ways, first frame of every road; nothing else may precede it */
+    WIRE_HEARTBEAT = 2, /* both ways, every heartbeat period; carries the round-trip measurement */
+    WIRE_BYE = 3,       /* both ways, last frame: the reason in words */
+
+    /* 20–39 run control */
+    WIRE_SPAWN = 20,    /* S→A start a worker process */
+    WIRE_SIGNAL = 21,   /* S→A signal a worker process */
+    WIRE_PROCESS = 22,  /* A→S a worker process started or ended, and how */
+    WIRE_ASSIGN = 23,   /* S→W what you are: stage, layers, settings */
+    WIRE_ROAD = 24,     /* S→W one road you must have: whom, and whether you dial */
+    WIRE_READY = 25,    /* W→S loaded / roads stand */
+    WIRE_START = 26,    /* S→W train from this step (also ends a hold) */
+    WIRE_HOLD = 27,     /* S→W stop at the next step boundary and keep everything */
+    WIRE_STOP = 28,     /* S→W, S→A end; deadline inside */
+    WIRE_EVENT = 29,    /* W→S, A→S something happened, for people */
+    WIRE_DONE = 30,     /* W→S all steps are trained */
+
+    /* 40–59 knobs */
+    WIRE_KNOB = 40,      /* S→W (stage 0) use this value from the next step that you stamp, not before from_step */
+    WIRE_KNOB_USED = 41, /* W→S the step that really used it first */
+
+    /* 60–79 activations, W→W */
+    WIRE_STAMP = 60,       /* downstream, lane ACT, before the first ACT of every step: what must agree */
+    WIRE_ACT = 61,         /* downstream: one micro-batch of boundary activations, coded, with its token ids */
+    WIRE_GRAD = 62,        /* upstream: the gradient of the same, coded, and sums that ride back */
+    WIRE_CODEC_STATE = 63, /* either way: versioned state of a boundary codec (channel means, bases) */
+
+    /* 80–99 snapshots: reserved for the anchor */
+
+    /* 100–119 telemetry, lane TELEM, latest wins per (type, key) */
+    WIRE_SAMPLE = 100,      /* W→S one training step of one stage */
+    WIRE_ROAD_SAMPLE = 101, /* W→S counters of one data road, one lane a row */
+
+    /* 120–139 console */
+    WIRE_WATCH = 120,       /* C→S send me the state, and then changes if `follow` */
+    WIRE_RUN_STATE = 121,   /* S→C */
+    WIRE_PROCESS_ROW = 122, /* S→C */
+    WIRE_ROAD_ROW = 123,    /* S→C */
+    WIRE_EVENT_ROW = 124,   /* S→C */
+    WIRE_LEDGER_ROW = 125,  /* S→C one knob change and where it stands */
+    WIRE_KNOB_ROW = 126,    /* S→C current value of one live setting */
+    WIRE_STATE_END = 127,   /* S→C everything current has been sent once */
+    WIRE_ORDER = 128,       /* C→S set a knob, stop, pause, resume */
+    WIRE_REPLY = 129,       /* S→C to an order */
+};
+
+struct wire_bytes { /* a tail; points into the decoded payload */
+    const uint8_t *data;
+    uint32_t bytes;
+};
+
+struct wire_hello {
+    uint16_t version;         /* WIRE_VERSION */
+    uint8_t role;             /* enum wire_role of the sender */
+    char program[WIRE_NAME];  /* "kedge-worker 0.1.0" */
+    char name[WIRE_NAME];     /* process name, unique in the run: "kedged", "agent@HOST", "r0s1", "console" */
+    char host[WIRE_NAME];     /* host name in the profile; must equal the certificate's common name */
+    uint32_t pid;
+    uint64_t profile_hash;    /* 0 from consoles */
+    uint64_t host_nonce;      /* identity of the machine beyond its address; 0 when not known */
+    char announce[WIRE_ADDRESS]; /* where this process accepts data roads; "" = nowhere */
+};
+
+struct wire_heartbeat {
+    uint64_t sent_ns; /* sender's monotonic clock */
+    uint64_t echo_ns; /* newest sent_ns heard from the peer; 0 = none yet */
+    uint64_t held_ns; /* how long ago it was heard; RTT = now − echo − held */
+};
+
+struct wire_bye {
+    int32_t err; /* enum err, 0 = a planned goodbye */
+    char text[WIRE_TEXT];
+};
+
+struct wire_spawn {
+    char process[WIRE_NAME]; /* "r0s1" */
+    uint8_t role;            /* ROLE_STAGE, ROLE_ANCHOR */
+    uint32_t incarnation;    /* 1, 2, … grows with every restart */
+    char listen[WIRE_ADDRESS];   /* where it binds its data listener, "127.0.0.1:0" */
+    char announce[WIRE_ADDRESS]; /* how others reach that; "" = as bound */
+};
+
+struct wire_signal {
+    char process[WIRE_NAME];
+    uint32_t incarnation;
+    int32_t signal;
+};
+
+enum process_state { PROCESS_WANTED, PROCESS_STARTED, PROCESS_READY, PROCESS_EXITED };
+
+struct wire_process {
+    char process[WIRE_NAME];
+    uint32_t incarnation;
+    uint8_t state; /* PROCESS_STARTED or PROCESS_EXITED */
+    uint32_t pid;
+    int32_t exit_code; /* of an exit; −1 when ended by a signal */
+    int32_t signal;    /* 0 when it exited */
+    char reason[WIRE_TEXT]; /* "killed by signal 9 (Killed)", last line of its log */
+};
+
+struct wire_assign {
+    uint16_t replica, stage, stages;
+    uint16_t first_layer, layers;
+    uint16_t in_flight;     /* micro-batches this stage may hold: memory for that many is taken at once */
+    uint16_t threads;       /* compute threads of this process */
+    uint64_t uplink_bps;    /* this process's share of its host's uplink, bits a second; 0 = no limit */
+    uint64_t first_step;    /* the next step to train */
+    struct wire_bytes settings; /* profile_to_settings: NAME=VALUE lines */
+};
+
+struct wire_road {
+    char peer[WIRE_NAME];       /* process name */
+    uint8_t dial;               /* 1: dial `address`; 0: the peer will dial us */
+    uint8_t boundary_side;      /* 0: peer is upstream (previous stage), 1: downstream */
+    char address[WIRE_ADDRESS];
+};
+
+enum ready_state { READY_LOADED = 1, READY_ROADS = 2 };
+
+struct wire_ready {
+    uint8_t state; /* enum ready_state */
+    uint64_t parameters;
+    uint64_t memory_bytes; /* taken for weights, gradients, optimiser, activations, buffers */
+};
+
+struct wire_start {
+    uint64_t first_step, last_step; /* trains first..last−1 */
+};
+
+struct wire_hold {
+    char reason[WIRE_TEXT];
+};
+
+struct wire_stop {
+    uint32_t grace_ms; /* then the agent kills */
+    char reason[WIRE_TEXT];
+};
+
+enum event_level { EVENT_INFO, EVENT_WARN, EVENT_ALERT };
+
+struct wire_event {
+    uint8_t level;
+    uint64_t step;
+    char code[WIRE_NAME]; /* a stable word: "peer-lost", "process-exit", "non-finite", "drift" */
+    char text[WIRE_TEXT];
+};
+
+struct wire_done {
+    uint64_t step;
+};
+
+struct wire_knob {
+    uint64_t ledger; /* row id */
+    uint64_t from_step;
+    char name[WIRE_NAME]; /* "mask.rate" */
+    char value[WIRE_NAME];
+};
+
+struct wire_knob_used {
+    uint64_t ledger;
+    uint64_t step;
+    char name[WIRE_NAME];
+    char value[WIRE_NAME];
+};
+
+enum stamp_kind { STAMP_TRAIN, STAMP_EVALUATE, STAMP_FINISH };
+
+/* What must agree rides with the data (design §6.1). The frame's step is the step that is stamped. */
+struct wire_stamp {
+    uint8_t kind;          /* TRAIN: forward and backward; EVALUATE: un-masked forward of validation windows;
+                              FINISH: only apply the optimiser step that is still owed */
+    uint16_t micro_batches;
+    uint16_t keep;         /* channels kept per token by the mask codec; 0 = the dense codec (not masked) */
+    float learning_rate;   /* for the optimiser step that ends this step */
+    float clip_scale;      /* for the optimiser step of the previous training step; 1 = not clipped */
+    uint8_t apply;         /* 1: apply the previous training step's optimiser step with clip_scale first;
+                              0: there is none, or its gradient was not finite and is dropped */
+    float mask_rate;       /* as the operator set it, for telemetry */
+    uint32_t codec_version;/* version of the codec state to use at the first boundary and every later one */
+};
+
+struct wire_act {
+    uint16_t sequences, tokens; /* micro-batch is sequences × tokens positions */
+    uint8_t id_bytes;           /* bytes a token id: 1, 2 or 4 */
+    uint32_t mask_checksum;     /* hash of the channels used; 0 = not in debug mode */
+    struct wire_bytes body;     /* ids[sequences][tokens+1] (the last is the target of the last position), then the coded
+                                   activations [sequences·tokens] */
+};
+
+struct wire_grad {
+    uint32_t mask_checksum;
+    double squares;         /* sum of squared gradient entries of this stage and all later ones; only the last
+                               micro-batch's frame has it, −1 elsewhere */
+    double loss;            /* summed loss over the micro-batches so far, last stage's word; −1 when unknown */
+    uint64_t targets;       /* number of targets in that sum */
+    struct wire_bytes body; /* coded gradient [sequences·tokens]; empty for STAMP_EVALUATE, where the frame is only an
+                               acknowledgement (it is the credit that bounds what is under way) and carries the loss */
+};
+
+struct wire_codec_state {
+    uint16_t boundary;
+    uint32_t version;
+    struct wire_bytes body;
+};
+
+enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_CAUSES };
+
+struct wire_sample {
+    uint64_t step;
+    uint8_t kind;              /* enum stamp_kind; EVALUATE samples carry only the loss */
+    double loss;               /* mean over this step's targets; NaN = not known here */
+    double gradient_norm;      /* global, before clipping; NaN = not known here */
+    float learning_rate, clip_scale, mask_rate;
+    uint64_t tokens;           /* of this replica in this step */
+    uint64_t step_ns;          /* wall time of the step */
+    uint64_t compute_ns;       /* of it computing */
+    uint64_t wait_act_ns, wait_grad_ns, wait_stamp_ns, wait_send_ns, wait_data_ns;
+    uint64_t sent_act_bytes, received_act_bytes; /* lane ACT with frame headers, in this step */
+    uint64_t skipped;          /* optimiser steps dropped because not finite, since the start */
+    uint64_t memory_bytes;     /* resident set */
+};
+
+struct wire_road_sample {
+    char peer[WIRE_NAME];
+    uint8_t lane;
+    uint64_t sent_bytes, received_bytes;   /* since the road stands, with frame headers */
+    uint64_t sent_frames, received_frames;
+    uint64_t queued_bytes;
+    uint32_t hold_reasons;                 /* bits of enum link_hold (ssh/link/link.h) */
+    uint64_t rtt_ns;                       /* 0 = not measured yet */
+    uint64_t capacity_bps;                 /* pace or measured; 0 = unknown */
+    uint64_t dense_bytes;                  /* what a dense bf16 exchange would have sent on this lane so far; 0 = n/a */
+};
+
+struct wire_watch {
+    uint8_t follow;      /* 1: keep sending changes */
+    uint64_t from_event; /* only events with a greater id */
+};
+
+enum run_phase { PHASE_FORMING = 1, PHASE_TRAINING, PHASE_HOLDING, PHASE_FINISHED, PHASE_STOPPING, PHASE_STOPPED };
+
+struct wire_run_state {
+    char run[WIRE_NAME];
+    uint64_t run_id;
+    uint8_t phase;
+    char reason[WIRE_TEXT];        /* why holding, what is awaited: one sentence */
+    uint64_t step, steps;          /* steps trained, steps in all */
+    double loss;                   /* masked training loss of `step`, NaN = unknown */
+    double first_validation_loss;  /* un-masked, before training; NaN = unknown */
+    double validation_loss;        /* un-masked, newest; NaN = unknown */
+    uint64_t validation_step;
+    double gradient_norm;
+    double tokens_per_second;      /* over the last ~10 steps; NaN = unknown */
+    double step_seconds;           /* mean of the last ~10 steps; NaN = unknown */
+    uint64_t started_wall_ms;
+    uint64_t trained_ns;           /* time in phase training */
+    double mask_rate;
+    uint64_t tokens;               /* trained so far */
+    uint64_t newest_event;         /* id */
+    uint32_t viewers;
+};
+
+struct wire_process_row {
+    char process[WIRE_NAME];
+    char host[WIRE_NAME];
+    uint8_t role, state;
+    uint16_t replica, stage, first_layer, layers;
+    uint32_t incarnation, pid;
+    uint64_t heard_ns_ago;  /* age of the last sign of life; UINT64_MAX = never */
+    uint64_t step;
+    uint64_t memory_bytes;
+    double compute_share;   /* of the newest step's wall time; NaN = unknown */
+    char waiting[WIRE_TEXT];/* "waits for gradient from r0s1, 31 % of the step" */
+};
+
+struct wire_road_row {
+    char from[WIRE_NAME], to[WIRE_NAME];
+    uint8_t lane;
+    uint64_t sent_bytes;       /* from → to */
+    uint64_t dense_bytes;      /* the same with dense bf16 exchange */
+    double bytes_per_second;   /* over the last sampling periods; NaN = unknown */
+    uint64_t queued_bytes;
+    uint32_t hold_reasons;
+    uint64_t rtt_ns, capacity_bps;
+};
+
+struct wire_event_row {
+    uint64_t id, wall_ms, step;
+    uint8_t level;
+    char source[WIRE_NAME]; /* process */
+    uint32_t incarnation;
+    char code[WIRE_NAME];
+    char text[WIRE_TEXT];
+};
+
+enum ledger_state { LEDGER_PROPOSED, LEDGER_ACTIVE, LEDGER_REFUSED };
+
+struct wire_ledger_row {
+    uint64_t id, wall_ms;
+    char name[WIRE_NAME], old_value[WIRE_NAME], new_value[WIRE_NAME];
+    char who[WIRE_NAME];
+    uint8_t state;
+    uint64_t step; /* first step that used it, when active */
+};
+
+struct wire_knob_row {
+    char name[WIRE_NAME], value[WIRE_NAME];
+    uint8_t pending; /* 1: a newer value is proposed and not yet used */
+    char pending_value[WIRE_NAME];
+};
+
+struct wire_state_end {
+    uint64_t newest_event;
+};
+
+enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME };
+
+struct wire_order {
+    uint8_t kind;
+    uint32_t request; /* echoed in the reply */
+    char who[WIRE_NAME]; /* user@host, for the ledger */
+    char name[WIRE_NAME], value[WIRE_NAME]; /* of ORDER_SET */
+};
+
+struct wire_reply {
+    uint32_t request;
+    int32_t err; /* 0 = done or accepted */
+    uint64_t ledger; /* row of an accepted ORDER_SET */
+    char text[WIRE_TEXT];
+};
+
+/* ---- the table (wire.c) and what reads it ---- */
+
+enum wire_kind { WIRE_U8, WIRE_U16, WIRE_U32, WIRE_U64, WIRE_I32, WIRE_F32, WIRE_F64, WIRE_STRING, WIRE_TAIL };
+
+struct wire_field {
+    const char *name;
+    enum wire_kind kind;
+    size_t offset;  /* in the struct */
+    size_t size;    /* of a string with its NUL */
+};
+
+struct wire_message {
+    enum wire_type type;
+    const char *name;      /* "HELLO" */
+    const char *direction; /* "S→W" */
+    enum wire_lane lane;   /* the lane it belongs on */
+    uint32_t max_bytes;    /* largest payload, tail included */
+    size_t struct_bytes;
+    const struct wire_field *fields;
+    size_t field_count;
+};
+
+/* The row of a type, or NULL. */
+const struct wire_message *wire_find(uint16_t type);
+/* All rows, for tests, `kedge decode` and the manual. */
+const struct wire_message *wire_all(size_t *count);
+
+/* Append the encoded payload of `type` from its struct. Text that does not fit its field is cut by the caller, never
+ * here: an unterminated string is a bug. ERR_FULL when `out` has no room or the payload passes its maximum. */
+int wire_encode(uint16_t type, const void *payload, struct buf *out, struct why *why);
+/* Strict: every byte is used, strings are valid UTF-8 without control characters and fit, numbers are in place.
+ * A tail points into `bytes`. ERR_INVALID with a reason otherwise. `payload` must have struct_bytes of room. */
+int wire_decode(uint16_t type, const uint8_t *bytes, size_t count, void *payload, struct why *why);
+
+const char *wire_lane_name(int lane);
+const char *wire_role_name(int role);
+const char *wire_phase_name(int phase);
+const char *wire_wait_name(int cause);
+
+#endif

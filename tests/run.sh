@@ -1,0 +1,48 @@
+#!/bin/sh
+# Run tests side by side: run.sh JOBS TEST… — silent when good, the whole log when bad, exit status 77 is a skip with
+# its last line as the reason. Each test gets a private folder ($TMP, removed), a clean environment and a deadline
+# (TEST_SECONDS; a script may ask for more with a line "# seconds: N"). Last line: N passed, N failed, N skipped.
+set -u
+jobs=$1
+shift
+O=${O:-build} SAN=${SAN:-}
+case $O in /*) ;; *) O=$PWD/$O ;; esac
+base=$(mktemp -d "${TMPDIR:-/tmp}/kedge-check.XXXXXX")
+trap 'rm -rf "$base"' EXIT
+trap 'exit 130' INT TERM
+export base O SAN
+
+cat >"$base/one" <<'ONE'
+#!/bin/sh
+test=$1
+name=$(printf %s "$test" | tr / -)
+export TMP="$base/$name.d"
+mkdir -p "$TMP"
+seconds=${TEST_SECONDS:-120}
+case $test in
+*.sh) asked=$(sed -n 's/^# seconds: *//p' "$test" | head -n 1) command="sh $test" ;;
+*) asked= command=$test ;;
+esac
+[ -n "$asked" ] && seconds=$asked
+[ -n "$SAN" ] && seconds=$((seconds * 5))
+env -i PATH="$PATH" HOME="$TMP" TMPDIR="$TMP" TMP="$TMP" O="$O" SAN="$SAN" CC="${CC:-cc}" LANG=C.UTF-8 TERM=xterm \
+    XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config" ${CI:+CI="$CI"} \
+    ASAN_OPTIONS="detect_leaks=1:abort_on_error=0" UBSAN_OPTIONS="print_stacktrace=1" TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.txt" \
+    timeout -k 5 "$seconds" $command >"$base/$name.log" 2>&1 </dev/null
+status=$?
+case $status in
+0) echo pass >"$base/$name.result" ;;
+77) echo skip >"$base/$name.result"; printf 'skip %s: %s\n' "$test" "$(tail -n 1 "$base/$name.log")" ;;
+*)
+    echo fail >"$base/$name.result"
+    if [ "$status" = 124 ]; then echo "deadline of $seconds s passed" >>"$base/$name.log"; fi
+    printf -- '---- FAILED %s (status %s)\n%s\n----\n' "$test" "$status" "$(tail -n 200 "$base/$name.log")" ;;
+esac
+rm -rf "$TMP"
+ONE
+printf '%s\n' "$@" | xargs -P "$jobs" -n 1 sh "$base/one"
+count() { cat "$base"/*.result 2>/dev/null | grep -c "^$1\$"; }
+passed=$(count pass) failed=$(count fail) skipped=$(count skip)
+lost=$(($# - passed - failed - skipped))
+echo "$passed passed, $((failed + lost)) failed, $skipped skipped"
+[ "$((failed + lost))" = 0 ]

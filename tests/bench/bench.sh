@@ -1,0 +1,20 @@
+#!/bin/sh
+# Every benchmark in one run, one after the other: `make bench`. A line is: name value unit (what it is compared with).
+# Timings are never tests: this script only fails when a program does.
+set -u
+O=${O:-build}
+grep -m 1 'model name' /proc/cpuinfo | sed 's/.*: /cpu: /'
+echo "cores: $(nproc), load before: $(cut -d ' ' -f 1-3 /proc/loadavg)"
+status=0
+for program in "$O"/tests/bench/*; do
+    case $program in *.o | *.d) continue ;; esac
+    [ -x "$program" ] || continue
+    echo "== ${program##*/}"
+    "$program" || status=1
+done
+for script in tests/bench/*.sh; do
+    case $script in */bench.sh) continue ;; esac
+    echo "== ${script##*/}"
+    O=$O sh "$script" || status=1
+done
+exit $status

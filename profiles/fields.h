@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "ssh/base/why.h"
 
@@ -18,7 +19,6 @@ enum field_type {
     FIELD_TEXT,     /* char[size] */
     FIELD_CHOICE,   /* int: index into choices */
     FIELD_RATE,     /* uint64_t bits a second: "200Mbit" */
-    FIELD_BYTES,    /* uint64_t */
     FIELD_DURATION, /* uint64_t nanoseconds: "20ms" */
 };
 
@@ -49,7 +49,12 @@ const char *field_name(const struct field *field, char *out, size_t size); /* "m
 int field_parse(const struct field *field, const char *text, void *base, struct why *why);
 /* The value as one would write it in the INI file; parses back to the same value. */
 void field_format(const struct field *field, const void *base, char *out, size_t size);
+bool field_is_host(const struct field *field); /* a row of [host NAME] */
+int field_index(const struct field *field);    /* among all rows */
+int field_host_index(const struct field *field); /* among the host rows */
 /* "0 … 0.999", "one of dense, mask", for help and man page. */
 void field_range(const struct field *field, char *out, size_t size);
+/* The rows as mdoc, section by section: the middle part of kedge-profile.5. */
+void field_print_manual(FILE *out);
 
 #endif

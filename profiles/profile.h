@@ -17,9 +17,13 @@
 #define PROFILE_PATHS 1024
 #define PROFILE_HOSTS 64
 #define PROFILE_MAX_STAGES 64
+#define PROFILE_ROWS 64
+#define PROFILE_HOST_ROWS 8
+#define PROFILE_SET (-1)
 
 enum host_kind { HOST_LOCAL };
 enum model_head { HEAD_UNTIED, HEAD_TIED };
+enum data_tokenizer { TOKENIZER_BYTES };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum boundary_codec { CODEC_DENSE, CODEC_MASK };
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
@@ -33,7 +37,9 @@ struct profile_host {
     char listen[128];           /* host.listen: address to bind data roads, default 127.0.0.1:0 */
     char announce[128];         /* host.announce: how others reach it, "" = as bound */
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
-    int64_t threads;            /* host.threads: 0 = all cores */
+    int64_t threads;            /* host.threads of each process: 0 = its share of the cores */
+    int line;                   /* of the section in the file, 0 = not from a file */
+    int lines[PROFILE_HOST_ROWS]; /* of each row, as profile.lines */
 };
 
 struct profile {
@@ -42,9 +48,8 @@ struct profile {
     int64_t seed;               /* run.seed */
     int64_t steps;              /* run.steps */
     uint64_t timeout_ns;        /* run.timeout: the one base number; see profiles/timeouts.h */
-    char head[64];              /* run.head: host of kedged; "" = this machine */
     char listen[128];           /* run.listen: control address of kedged, 127.0.0.1:0 */
-    char log_level[16];         /* run.log: error|warn|info|debug|trace (checked) */
+    int log_level;              /* run.log: enum log_level */
 
     /* [model] */
     char model_path[PROFILE_TEXT]; /* model.path: HF folder; "" = fresh weights of the shape below */
@@ -54,7 +59,7 @@ struct profile {
 
     /* [data] */
     char data_paths[PROFILE_PATHS]; /* data.path: files and globs, separated by spaces */
-    char tokenizer[64];         /* data.tokenizer: "bytes" */
+    int tokenizer;              /* data.tokenizer: enum data_tokenizer */
     double validation_share;    /* data.validation: share of the text kept for validation */
     int64_t validation_windows; /* data.validation_windows: how many windows are evaluated */
 
@@ -93,6 +98,8 @@ struct profile {
     struct profile_host hosts[PROFILE_HOSTS];
     int64_t host_count;
 
+    /* Where each row of fields.c was given: a line of the file, PROFILE_SET by profile_set, 0 = it is the default. */
+    int lines[PROFILE_ROWS];
 };
 
 struct complaints { /* one line each, "file:line: text" */
@@ -105,13 +112,21 @@ void complaints_clear(struct complaints *complaints);
 void complaints_add(struct complaints *complaints, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The defaults of the table; no host. */
 void profile_defaults(struct profile *profile);
-/* Reads `path` (the name is looked for as given, then in $XDG_CONFIG_HOME/kedge/, then among the installed templates).
- * All complaints are added; 0 only when there is none. `found` (may be NULL) gets the path that was read. */
-int profile_read(const char *path, struct profile *profile, struct complaints *complaints, char *found, size_t found_size);
-/* Cross-checks (heads divide hidden, kv_heads divide heads, stages ≤ layers, at least one host, name usable as a file
- * name, timeouts in order, model path exists, data paths match something …). `file` is for the complaints. */
-void profile_check(const struct profile *profile, const char *file, struct complaints *complaints);
+/* The file that NAME means: NAME as it is when it has a '/' or exists; else NAME or NAME.ini in $XDG_CONFIG_HOME/kedge/, in
+ * ../share/kedge/profiles/ beside the program, and in profiles/ here. ERR_ABSENT names the places that were searched. */
+int profile_find(const char *name, char *out, size_t size, struct why *why);
+/* Reads the file that `name` means. All complaints are added; 0 only when there is none. run.name is the file's base name when it is
+ * not given, relative and ~/ paths are made absolute, and a profile without hosts gets one local host named "local".
+ * `found` (may be NULL) gets the path that was read. */
+int profile_read(const char *name, struct profile *profile, struct complaints *complaints, char *found, size_t found_size);
+/* What no single row can see: heads divide hidden, kv_heads divide heads, stages ≤ layers, run.name usable as a file name, model
+ * path exists, every data path matches a file, addresses … `file` is for the complaints. With model.path the shape is
+ * checked only when it has been set (profile_set from config.json): check once before, once after. 0 when nothing was added. */
+int profile_check(const struct profile *profile, const char *file, struct complaints *complaints);
+/* The line where a row was given ("mask.rate", "host.NAME.listen"), as in profile.lines. */
+int profile_line(const struct profile *profile, const char *name);
 
 /* "mask.rate" ← "0.9". Host rows by "host.NAME.listen". */
 int profile_set(struct profile *profile, const char *name, const char *value, struct why *why);
@@ -119,6 +134,7 @@ int profile_get(const struct profile *profile, const char *name, char *out, size
 
 /* NAME=VALUE lines of all rows; ERR_FULL when `out` is too small. */
 int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why);
+/* Hostile input: every line must be a row in range. Rows that are missing keep their defaults. */
 int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *profile, struct why *why);
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
 

@@ -1,0 +1,209 @@
+/*
+ * The codec interface: checks what comes in, and hands the work to the row of its kind. keep = 0 is dense whatever the kind, so that
+ * evaluation and "mask off" are the same exchange.
+ *
+ * Invariant: a decode touches its output only after every check has passed; a wrong use on the encoding side is our own bug.
+ */
+#include "gpu/math/codec.h"
+
+#include <math.h>
+
+#include "gpu/math/codec_kind.h"
+#include "ssh/base/mem.h"
+
+#define WIDTH_MAX 65536      /* channels are 16-bit numbers */
+#define ROWS_MAX (1 << 24)
+#define SLOTS_MAX 4096
+
+static const struct codec_kind_row *const kinds[] = {
+    [CODEC_KIND_DENSE] = &codec_dense,
+    [CODEC_KIND_MASK] = &codec_mask,
+};
+
+static const struct codec_kind_row *kind_of(const struct codec_settings *settings)
+{
+    BUG_IF(settings->kind < 0 || (size_t)settings->kind >= sizeof kinds / sizeof *kinds);
+    return kinds[settings->kind];
+}
+
+static const struct codec_kind_row *kind_in_use(const struct codec_settings *settings, const struct codec_use *use)
+{
+    return use->keep ? kind_of(settings) : &codec_dense;
+}
+
+int codec_format(const struct codec_settings *settings, const struct codec_use *use)
+{
+    return use->format_override < 0 ? settings->format : use->format_override;
+}
+
+size_t codec_aligned(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+int64_t codec_keep(const struct codec_settings *settings, double mask_rate)
+{
+    if (!kind_of(settings)->sparse)
+        return 0;
+    double keep = floor((1.0 - mask_rate) * (double)settings->width + 0.5);
+    if (!(keep >= 1.0))
+        return 1;
+    return keep > (double)settings->width ? settings->width : (int64_t)keep;
+}
+
+size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use)
+{
+    int64_t columns = kind_in_use(settings, use)->columns(settings, use);
+    return (size_t)use->rows * ops_packed_row_bytes(codec_format(settings, use), columns);
+}
+
+size_t codec_memory_bytes(const struct codec_settings *settings)
+{
+    return kind_of(settings)->memory(settings) + codec_reference_memory(settings);
+}
+
+static int check_settings(const struct codec_settings *s, struct why *why)
+{
+    if (s->kind < 0 || (size_t)s->kind >= sizeof kinds / sizeof *kinds)
+        return why_set(why, ERR_INVALID, "boundary %u: there is no codec of number %d", s->boundary, s->kind);
+    if (s->format < FORMAT_FP32 || s->format > FORMAT_INT4)
+        return why_set(why, ERR_INVALID, "boundary %u: there is no number format %d", s->boundary, s->format);
+    if (s->gain < CODEC_GAIN_ONE || s->gain > CODEC_GAIN_RMS)
+        return why_set(why, ERR_INVALID, "boundary %u: there is no gain rule %d", s->boundary, s->gain);
+    if (s->reference < CODEC_REFERENCE_NONE || s->reference > CODEC_REFERENCE_MEAN)
+        return why_set(why, ERR_INVALID, "boundary %u: there is no reference %d", s->boundary, s->reference);
+    if (s->width < 1 || s->width > WIDTH_MAX)
+        return why_set(why, ERR_INVALID, "boundary %u: %lld channels a token; 1 to %d are possible", s->boundary,
+                       (long long)s->width, WIDTH_MAX);
+    if (s->max_rows < 1 || s->max_rows > ROWS_MAX || s->slots < 1 || s->slots > SLOTS_MAX)
+        return why_set(why, ERR_INVALID, "boundary %u: micro-batches of %lld tokens in %d slots; up to %d tokens in %d slots are "
+                       "possible", s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
+    return 0;
+}
+
+static int check_use(const struct codec *codec, const struct codec_use *use, struct why *why)
+{
+    const struct codec_settings *s = &codec->settings;
+    const char *wrong = use->rows < 1 || use->rows > s->max_rows                                       ? "rows"
+                        : use->keep < 0 || use->keep > s->width || (use->keep && !codec->kind->sparse) ? "kept channels"
+                        : use->format_override > FORMAT_INT4                                           ? "number format"
+                        : use->slot < 0 || use->slot >= s->slots                                       ? "slot"
+                                                                                                       : NULL;
+    if (wrong)
+        return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %s out of range (rows %lld of at most %lld, "
+                       "keep %lld of %lld, slot %d of %d)", s->boundary, (unsigned long long)use->step, use->micro_batch, wrong,
+                       (long long)use->rows, (long long)s->max_rows, (long long)use->keep, (long long)s->width, use->slot,
+                       s->slots);
+    return 0;
+}
+
+static int check_version(const struct codec *codec, const struct codec_use *use, struct why *why)
+{
+    if (!use->keep || codec_holds(codec, use->version))
+        return 0;
+    return why_set(why, ERR_INVALID, "boundary %u, step %llu: reference version %u is not here (held: %u and %u)",
+                   codec->settings.boundary, (unsigned long long)use->step, use->version, codec->reference.version[0],
+                   codec->reference.version[1]);
+}
+
+/* The scale of an int8 or int4 row is a little-endian fp16: all ones in the exponent is an infinity or a NaN. */
+static int check_bytes(const struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, struct why *why)
+{
+    const struct codec_settings *s = &codec->settings;
+    size_t wanted = codec_bytes(s, use), row_bytes = wanted / (size_t)use->rows;
+    if (count != wanted)
+        return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %zu bytes came, %zu are right for %lld tokens",
+                       s->boundary, (unsigned long long)use->step, use->micro_batch, count, wanted, (long long)use->rows);
+    int format = codec_format(s, use);
+    if (format != FORMAT_INT8 && format != FORMAT_INT4)
+        return 0;
+    for (int64_t row = 0; row < use->rows; row++)
+        if ((bytes[(size_t)row * row_bytes + 1] & 0x7c) == 0x7c)
+            return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: the scale of token %lld is not finite",
+                           s->boundary, (unsigned long long)use->step, use->micro_batch, (long long)row);
+    return 0;
+}
+
+int codec_new(const struct ops *ops, struct device *device, const struct codec_settings *settings, struct codec **codec,
+              struct why *why)
+{
+    int err = check_settings(settings, why);
+    if (err)
+        return err;
+    struct codec *new = mem_new(sizeof *new);
+    new->ops = ops;
+    new->device = device;
+    new->settings = *settings;
+    new->kind = kind_of(settings);
+    size_t bytes = new->kind->memory(settings);
+    if (bytes)
+        new->block = ops->alloc(device, bytes);
+    if ((bytes && !new->block) || codec_reference_new(new) != 0) {
+        codec_free(new);
+        return why_set(why, ERR_MEMORY, "boundary %u: no memory for the %s codec (%zu bytes for %lld tokens a micro-batch)",
+                       settings->boundary, kind_of(settings)->name, codec_memory_bytes(settings), (long long)settings->max_rows);
+    }
+    *codec = new;
+    return 0;
+}
+
+void codec_free(struct codec *codec)
+{
+    if (!codec)
+        return;
+    codec_reference_free(codec);
+    if (codec->block)
+        codec->ops->free(codec->device, codec->block);
+    mem_free(codec);
+}
+
+static void must_be_right(const struct codec *codec, const struct codec_use *use, bool version)
+{
+    struct why why = {0};
+    if (check_use(codec, use, &why) != 0 || (version && check_version(codec, use, &why) != 0))
+        BUG("%s", why.text);
+}
+
+void codec_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
+{
+    must_be_right(codec, use, true);
+    kind_in_use(&codec->settings, use)->encode(codec, use, x, out);
+    codec->ops->finish(codec->device);
+}
+
+int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, float *x, struct why *why)
+{
+    int err = check_use(codec, use, why);
+    if (err == 0)
+        err = check_version(codec, use, why);
+    if (err == 0)
+        err = check_bytes(codec, use, bytes, count, why);
+    if (err == 0)
+        kind_in_use(&codec->settings, use)->decode(codec, use, bytes, x);
+    return err;
+}
+
+void codec_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
+{
+    must_be_right(codec, use, false);
+    kind_in_use(&codec->settings, use)->encode_gradient(codec, use, dx, out);
+    codec->ops->finish(codec->device);
+}
+
+int codec_decode_gradient(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, float *dx,
+                          struct why *why)
+{
+    int err = check_use(codec, use, why);
+    if (err == 0)
+        err = check_bytes(codec, use, bytes, count, why);
+    if (err == 0)
+        kind_in_use(&codec->settings, use)->decode_gradient(codec, use, bytes, dx);
+    return err;
+}
+
+uint32_t codec_checksum(struct codec *codec, const struct codec_use *use)
+{
+    must_be_right(codec, use, false);
+    const struct codec_kind_row *kind = kind_in_use(&codec->settings, use);
+    return kind->checksum ? kind->checksum(codec, use) : 0;
+}

@@ -22,11 +22,16 @@ char *text_from_bytes(uint64_t bytes, char *out, size_t size);             /* "1
 char *text_from_rate(double bytes_per_second, char *out, size_t size);     /* "1.2 MB/s" */
 char *text_from_duration(uint64_t nanoseconds, char *out, size_t size);    /* "1 h 02 m", "3.2 s", "15 ms" */
 
-/* The entry of names[count] with the smallest edit distance to `text`, or NULL if none is near (distance
- * > max(2, length/3)). */
+/* The entry of names[count] with the smallest edit distance to `text` (a swap of neighbours counts one), or NULL if none
+ * is near (distance > max(2, length/3), or as large as the word itself). */
 const char *text_nearest(const char *text, const char *const *names, size_t count);
 
-/* Copy with control characters and invalid UTF-8 replaced by "\xNN"; always NUL-terminated. */
+/* Copy with control characters (C0, C1, bidirectional overrides) and invalid UTF-8 replaced by "\xNN"; always
+ * NUL-terminated, cut between characters. Returns `out`. */
 char *text_harmless(const char *from, size_t length, char *out, size_t size);
+/* Whether text_harmless would copy these bytes as they are. */
+bool text_is_harmless(const char *from, size_t length);
+/* Bytes of the first character: 1–4 when it is valid and harmless, 0 otherwise. */
+size_t text_character(const char *from, size_t length);
 
 #endif

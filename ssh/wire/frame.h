@@ -36,17 +36,17 @@ void frame_decode(const uint8_t in[FRAME_HEADER_BYTES], struct frame_header *hea
 
 struct frame_parser;
 
-/* `message` gets each complete message; `payload` is only valid during the call; a non-zero return stops the parser
- * with that error. */
+/* `message` gets each complete message, with the header of its first frame and frame_bytes = message_bytes, flags = 0; `payload` is
+ * only valid during the call; a non-zero return stops the parser with that error. It must not free the parser. */
 typedef int frame_message_cb(const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
                              struct why *why);
 
-/* run_id 0 accepts any (`kedge decode`). */
+/* run_id 0 accepts any (`kedge decode`). Free: NULL is fine. */
 struct frame_parser *frame_parser_new(uint64_t run_id, frame_message_cb *message, void *arg);
 void frame_parser_free(struct frame_parser *parser);
 /* Bytes as they come, in any split. 0, or a negative err with the reason; then every later call returns the same err. */
 int frame_parser_feed(struct frame_parser *parser, const uint8_t *bytes, size_t count, struct why *why);
-/* Bytes of unfinished messages held now (bounded by the types' maxima, one per lane). */
+/* Memory that messages hold now: it follows the bytes that came, within the types' maxima, one message per lane. */
 size_t frame_parser_held(const struct frame_parser *parser);
 
 #endif

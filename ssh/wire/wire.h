@@ -370,6 +370,7 @@ struct wire_field {
     enum wire_kind kind;
     size_t offset;  /* in the struct */
     size_t size;    /* of a string with its NUL */
+    uint32_t least, most; /* of a whole number: what is outside is refused; both 0 = any */
 };
 
 struct wire_message {
@@ -389,10 +390,11 @@ const struct wire_message *wire_find(uint16_t type);
 const struct wire_message *wire_all(size_t *count);
 
 /* Append the encoded payload of `type` from its struct. Text that does not fit its field is cut by the caller, never
- * here: an unterminated string is a bug. ERR_FULL when `out` has no room or the payload passes its maximum. */
+ * here: an unterminated string is a bug, and so is a number out of its range. A byte of a text that wire_decode would refuse goes
+ * out as '?'. ERR_FULL when `out` has no room or the payload passes its maximum: nothing is appended. */
 int wire_encode(uint16_t type, const void *payload, struct buf *out, struct why *why);
-/* Strict: every byte is used, strings are valid UTF-8 without control characters and fit, numbers are in place.
- * A tail points into `bytes`. ERR_INVALID with a reason otherwise. `payload` must have struct_bytes of room. */
+/* Strict: every byte is used, strings are valid UTF-8 without control characters and fit, numbers are in their range.
+ * A tail points into `bytes`. ERR_INVALID with a reason otherwise; then `payload` (struct_bytes of room) means nothing. */
 int wire_decode(uint16_t type, const uint8_t *bytes, size_t count, void *payload, struct why *why);
 
 const char *wire_lane_name(int lane);

@@ -1,0 +1,443 @@
+/*
+ * The table of the language, and the two loops that read it. A message exists because it has a row in `messages`; its payload
+ * is what its field rows say, in struct order. Nobody writes an encoder or a decoder by hand.
+ *
+ * The kind of a field comes from the C type of the member (_Generic), so a row cannot contradict the struct; that no member was
+ * forgotten, and that max_bytes is exact, is checked by tests/unit/wire.c.
+ */
+#include "ssh/wire/wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ssh/base/text.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory: little-endian hosts only");
+
+/* ---- rows ---- */
+
+#define MEMBER(message, member) ((struct wire_##message *)0)->member
+#define KIND(value) \
+    _Generic((value), uint8_t: WIRE_U8, uint16_t: WIRE_U16, uint32_t: WIRE_U32, uint64_t: WIRE_U64, int32_t: WIRE_I32, \
+             float: WIRE_F32, double: WIRE_F64, char *: WIRE_STRING, struct wire_bytes: WIRE_TAIL)
+/* A whole number between `low` and `high`; both 0 = any. */
+#define RANGE(message, member, low, high) \
+    {.name = #member, .kind = KIND(MEMBER(message, member)), .offset = offsetof(struct wire_##message, member), \
+     .size = sizeof MEMBER(message, member), .least = (low), .most = (high)}
+#define FIELD(message, member) RANGE(message, member, 0, 0)
+#define FLAG(message, member) RANGE(message, member, 0, 1)
+
+static const struct wire_field hello_fields[] = {
+    FIELD(hello, version), RANGE(hello, role, ROLE_CONSOLE, ROLE_ANCHOR), FIELD(hello, program), FIELD(hello, name),
+    FIELD(hello, host), FIELD(hello, pid), FIELD(hello, profile_hash), FIELD(hello, host_nonce), FIELD(hello, announce),
+};
+static const struct wire_field heartbeat_fields[] = {
+    FIELD(heartbeat, sent_ns), FIELD(heartbeat, echo_ns), FIELD(heartbeat, held_ns),
+};
+static const struct wire_field bye_fields[] = {FIELD(bye, err), FIELD(bye, text)};
+static const struct wire_field spawn_fields[] = {
+    FIELD(spawn, process), RANGE(spawn, role, ROLE_STAGE, ROLE_ANCHOR), FIELD(spawn, incarnation), FIELD(spawn, listen),
+    FIELD(spawn, announce),
+};
+static const struct wire_field signal_fields[] = {
+    FIELD(signal, process), FIELD(signal, incarnation), FIELD(signal, signal),
+};
+static const struct wire_field process_fields[] = {
+    FIELD(process, process), FIELD(process, incarnation), RANGE(process, state, PROCESS_WANTED, PROCESS_EXITED),
+    FIELD(process, pid), FIELD(process, exit_code), FIELD(process, signal), FIELD(process, reason),
+};
+static const struct wire_field assign_fields[] = {
+    FIELD(assign, replica), FIELD(assign, stage), FIELD(assign, stages), FIELD(assign, first_layer), FIELD(assign, layers),
+    FIELD(assign, in_flight), FIELD(assign, threads), FIELD(assign, uplink_bps), FIELD(assign, first_step),
+    FIELD(assign, settings),
+};
+static const struct wire_field road_fields[] = {
+    FIELD(road, peer), FLAG(road, dial), FLAG(road, boundary_side), FIELD(road, address),
+};
+static const struct wire_field ready_fields[] = {
+    RANGE(ready, state, READY_LOADED, READY_ROADS), FIELD(ready, parameters), FIELD(ready, memory_bytes),
+};
+static const struct wire_field start_fields[] = {FIELD(start, first_step), FIELD(start, last_step)};
+static const struct wire_field hold_fields[] = {FIELD(hold, reason)};
+static const struct wire_field stop_fields[] = {FIELD(stop, grace_ms), FIELD(stop, reason)};
+static const struct wire_field event_fields[] = {
+    RANGE(event, level, EVENT_INFO, EVENT_ALERT), FIELD(event, step), FIELD(event, code), FIELD(event, text),
+};
+static const struct wire_field done_fields[] = {FIELD(done, step)};
+static const struct wire_field knob_fields[] = {
+    FIELD(knob, ledger), FIELD(knob, from_step), FIELD(knob, name), FIELD(knob, value),
+};
+static const struct wire_field knob_used_fields[] = {
+    FIELD(knob_used, ledger), FIELD(knob_used, step), FIELD(knob_used, name), FIELD(knob_used, value),
+};
+static const struct wire_field stamp_fields[] = {
+    RANGE(stamp, kind, STAMP_TRAIN, STAMP_FINISH), FIELD(stamp, micro_batches), FIELD(stamp, keep),
+    FIELD(stamp, learning_rate), FIELD(stamp, clip_scale), FLAG(stamp, apply), FIELD(stamp, mask_rate),
+    FIELD(stamp, codec_version),
+};
+static const struct wire_field act_fields[] = {
+    FIELD(act, sequences), FIELD(act, tokens), RANGE(act, id_bytes, 1, 4), FIELD(act, mask_checksum), FIELD(act, body),
+};
+static const struct wire_field grad_fields[] = {
+    FIELD(grad, mask_checksum), FIELD(grad, squares), FIELD(grad, loss), FIELD(grad, targets), FIELD(grad, body),
+};
+static const struct wire_field codec_state_fields[] = {
+    FIELD(codec_state, boundary), FIELD(codec_state, version), FIELD(codec_state, body),
+};
+static const struct wire_field sample_fields[] = {
+    FIELD(sample, step), RANGE(sample, kind, STAMP_TRAIN, STAMP_FINISH), FIELD(sample, loss), FIELD(sample, gradient_norm),
+    FIELD(sample, learning_rate), FIELD(sample, clip_scale), FIELD(sample, mask_rate), FIELD(sample, tokens),
+    FIELD(sample, step_ns), FIELD(sample, compute_ns), FIELD(sample, wait_act_ns), FIELD(sample, wait_grad_ns),
+    FIELD(sample, wait_stamp_ns), FIELD(sample, wait_send_ns), FIELD(sample, wait_data_ns), FIELD(sample, sent_act_bytes),
+    FIELD(sample, received_act_bytes), FIELD(sample, skipped), FIELD(sample, memory_bytes),
+};
+static const struct wire_field road_sample_fields[] = {
+    FIELD(road_sample, peer), RANGE(road_sample, lane, LANE_CONTROL, LANE_TELEM), FIELD(road_sample, sent_bytes),
+    FIELD(road_sample, received_bytes), FIELD(road_sample, sent_frames), FIELD(road_sample, received_frames),
+    FIELD(road_sample, queued_bytes), FIELD(road_sample, hold_reasons), FIELD(road_sample, rtt_ns),
+    FIELD(road_sample, capacity_bps), FIELD(road_sample, dense_bytes),
+};
+static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
+static const struct wire_field run_state_fields[] = {
+    FIELD(run_state, run), FIELD(run_state, run_id), RANGE(run_state, phase, PHASE_FORMING, PHASE_STOPPED),
+    FIELD(run_state, reason), FIELD(run_state, step), FIELD(run_state, steps), FIELD(run_state, loss),
+    FIELD(run_state, first_validation_loss), FIELD(run_state, validation_loss), FIELD(run_state, validation_step),
+    FIELD(run_state, gradient_norm), FIELD(run_state, tokens_per_second), FIELD(run_state, step_seconds),
+    FIELD(run_state, started_wall_ms), FIELD(run_state, trained_ns), FIELD(run_state, mask_rate), FIELD(run_state, tokens),
+    FIELD(run_state, newest_event), FIELD(run_state, viewers),
+};
+static const struct wire_field process_row_fields[] = {
+    FIELD(process_row, process), FIELD(process_row, host), RANGE(process_row, role, ROLE_CONSOLE, ROLE_ANCHOR),
+    RANGE(process_row, state, PROCESS_WANTED, PROCESS_EXITED), FIELD(process_row, replica), FIELD(process_row, stage),
+    FIELD(process_row, first_layer), FIELD(process_row, layers), FIELD(process_row, incarnation), FIELD(process_row, pid),
+    FIELD(process_row, heard_ns_ago), FIELD(process_row, step), FIELD(process_row, memory_bytes),
+    FIELD(process_row, compute_share), FIELD(process_row, waiting),
+};
+static const struct wire_field road_row_fields[] = {
+    FIELD(road_row, from), FIELD(road_row, to), RANGE(road_row, lane, LANE_CONTROL, LANE_TELEM), FIELD(road_row, sent_bytes),
+    FIELD(road_row, dense_bytes), FIELD(road_row, bytes_per_second), FIELD(road_row, queued_bytes),
+    FIELD(road_row, hold_reasons), FIELD(road_row, rtt_ns), FIELD(road_row, capacity_bps),
+};
+static const struct wire_field event_row_fields[] = {
+    FIELD(event_row, id), FIELD(event_row, wall_ms), FIELD(event_row, step), RANGE(event_row, level, EVENT_INFO, EVENT_ALERT),
+    FIELD(event_row, source), FIELD(event_row, incarnation), FIELD(event_row, code), FIELD(event_row, text),
+};
+static const struct wire_field ledger_row_fields[] = {
+    FIELD(ledger_row, id), FIELD(ledger_row, wall_ms), FIELD(ledger_row, name), FIELD(ledger_row, old_value),
+    FIELD(ledger_row, new_value), FIELD(ledger_row, who), RANGE(ledger_row, state, LEDGER_PROPOSED, LEDGER_REFUSED),
+    FIELD(ledger_row, step),
+};
+static const struct wire_field knob_row_fields[] = {
+    FIELD(knob_row, name), FIELD(knob_row, value), FLAG(knob_row, pending), FIELD(knob_row, pending_value),
+};
+static const struct wire_field state_end_fields[] = {FIELD(state_end, newest_event)};
+static const struct wire_field order_fields[] = {
+    RANGE(order, kind, ORDER_SET, ORDER_RESUME), FIELD(order, request), FIELD(order, who), FIELD(order, name),
+    FIELD(order, value),
+};
+static const struct wire_field reply_fields[] = {
+    FIELD(reply, request), FIELD(reply, err), FIELD(reply, ledger), FIELD(reply, text),
+};
+
+/* The most bytes of a text field: its length and all but the NUL. */
+#define NAME_BYTES (2 + WIRE_NAME - 1)
+#define ADDRESS_BYTES (2 + WIRE_ADDRESS - 1)
+#define TEXT_BYTES (2 + WIRE_TEXT - 1)
+#define MIB ((uint32_t)1 << 20)
+
+#define ROW(TYPE, message, way, on, most_bytes) \
+    {.type = WIRE_##TYPE, .name = #TYPE, .direction = (way), .lane = (on), .max_bytes = (most_bytes), \
+     .struct_bytes = sizeof(struct wire_##message), .fields = message##_fields, \
+     .field_count = sizeof message##_fields / sizeof *message##_fields}
+
+static const struct wire_message messages[] = {
+    ROW(HELLO, hello, "both", LANE_CONTROL, 23 + 3 * NAME_BYTES + ADDRESS_BYTES),
+    ROW(HEARTBEAT, heartbeat, "both", LANE_CONTROL, 24),
+    ROW(BYE, bye, "both", LANE_CONTROL, 4 + TEXT_BYTES),
+
+    ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
+    ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
+    ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
+    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 34 + (64 << 10)),
+    ROW(ROAD, road, "S→W", LANE_CONTROL, 2 + NAME_BYTES + ADDRESS_BYTES),
+    ROW(READY, ready, "W→S", LANE_CONTROL, 17),
+    ROW(START, start, "S→W", LANE_CONTROL, 16),
+    ROW(HOLD, hold, "S→W", LANE_CONTROL, TEXT_BYTES),
+    ROW(STOP, stop, "S→W, S→A", LANE_CONTROL, 4 + TEXT_BYTES),
+    ROW(EVENT, event, "W→S, A→S", LANE_CONTROL, 9 + NAME_BYTES + TEXT_BYTES),
+    ROW(DONE, done, "W→S", LANE_CONTROL, 8),
+
+    ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),
+    ROW(KNOB_USED, knob_used, "W→S", LANE_CONTROL, 16 + 2 * NAME_BYTES),
+
+    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 22),
+    ROW(ACT, act, "W→W downstream", LANE_ACT, 256 * MIB),
+    ROW(GRAD, grad, "W→W upstream", LANE_ACT, 256 * MIB),
+    ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
+
+    ROW(SAMPLE, sample, "W→S", LANE_TELEM, 133),
+    ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 69 + NAME_BYTES),
+
+    ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
+    /* What only the newest of matters to a viewer may be replaced on TELEM; what must not be lost goes on CONTROL. STATE_END
+     * goes last on TELEM, so that it comes behind all rows of both lanes. */
+    ROW(RUN_STATE, run_state, "S→C", LANE_TELEM, 133 + NAME_BYTES + TEXT_BYTES),
+    ROW(PROCESS_ROW, process_row, "S→C", LANE_TELEM, 50 + 2 * NAME_BYTES + TEXT_BYTES),
+    ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 53 + 2 * NAME_BYTES),
+    ROW(EVENT_ROW, event_row, "S→C", LANE_CONTROL, 29 + 2 * NAME_BYTES + TEXT_BYTES),
+    ROW(LEDGER_ROW, ledger_row, "S→C", LANE_CONTROL, 25 + 4 * NAME_BYTES),
+    ROW(KNOB_ROW, knob_row, "S→C", LANE_CONTROL, 1 + 3 * NAME_BYTES),
+    ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
+    ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),
+    ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
+};
+
+#define MESSAGE_COUNT (sizeof messages / sizeof *messages)
+
+const struct wire_message *wire_find(uint16_t type)
+{
+    for (size_t i = 0; i < MESSAGE_COUNT; i++)
+        if (messages[i].type == type)
+            return &messages[i];
+    return NULL;
+}
+
+const struct wire_message *wire_all(size_t *count)
+{
+    *count = MESSAGE_COUNT;
+    return messages;
+}
+
+/* ---- encode ---- */
+
+/* Bytes of a number on the wire and in the struct; 0 for text and tails. */
+static const uint8_t number_bytes[] = {
+    [WIRE_U8] = 1, [WIRE_U16] = 2, [WIRE_U32] = 4, [WIRE_U64] = 8, [WIRE_I32] = 4, [WIRE_F32] = 4, [WIRE_F64] = 8,
+    [WIRE_STRING] = 0, [WIRE_TAIL] = 0,
+};
+
+static bool in_range(const struct wire_field *field, const void *number)
+{
+    uint64_t value = 0;
+    if (field->least == 0 && field->most == 0)
+        return true;
+    memcpy(&value, number, number_bytes[field->kind]);
+    return value >= field->least && value <= field->most;
+}
+
+static size_t text_length(const struct wire_message *message, const struct wire_field *field, const char *text)
+{
+    const char *end = memchr(text, 0, field->size);
+    if (!end)
+        BUG("%s.%s is not terminated within its %zu bytes", message->name, field->name, field->size);
+    return (size_t)(end - text);
+}
+
+static size_t encoded_bytes(const struct wire_message *message, const char *payload)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < message->field_count; i++) {
+        const struct wire_field *field = &message->fields[i];
+        const void *at = payload + field->offset;
+        if (field->kind == WIRE_STRING) {
+            sum += 2 + text_length(message, field, at);
+        } else if (field->kind == WIRE_TAIL) {
+            const struct wire_bytes *tail = at;
+            BUG_IF(tail->bytes && !tail->data);
+            sum += 4 + (size_t)tail->bytes;
+        } else {
+            if (!in_range(field, at))
+                BUG("%s.%s is outside of %u..%u", message->name, field->name, field->least, field->most);
+            sum += number_bytes[field->kind];
+        }
+    }
+    return sum;
+}
+
+/* What decode would refuse (a control character, half a UTF-8 character where snprintf cut the text) goes out as '?': a stranger's
+ * text that we pass on must not make the peer close the road. */
+static uint8_t *put_text(uint8_t *out, const char *text, size_t length)
+{
+    uint16_t count = (uint16_t)length;
+    memcpy(out, &count, 2);
+    out += 2;
+    while (length) {
+        size_t bytes = text_character(text, length), used = bytes ? bytes : 1;
+        if (bytes)
+            memcpy(out, text, bytes);
+        else
+            *out = '?';
+        out += used;
+        text += used;
+        length -= used;
+    }
+    return out;
+}
+
+static uint8_t *put_tail(uint8_t *out, const struct wire_bytes *tail)
+{
+    memcpy(out, &tail->bytes, 4);
+    if (tail->bytes)
+        memcpy(out + 4, tail->data, tail->bytes);
+    return out + 4 + tail->bytes;
+}
+
+int wire_encode(uint16_t type, const void *payload, struct buf *out, struct why *why)
+{
+    const struct wire_message *message = wire_find(type);
+    if (!message)
+        BUG("message type %u has no row in the table", type);
+    size_t bytes = encoded_bytes(message, payload);
+    if (bytes > message->max_bytes)
+        return why_set(why, ERR_FULL, "%s of %zu bytes is over its maximum of %u", message->name, bytes, message->max_bytes);
+    uint8_t *at = buf_reserve(out, bytes);
+    if (!at)
+        return why_set(why, ERR_FULL, "no room for a %s of %zu bytes", message->name, bytes);
+    for (size_t i = 0; i < message->field_count; i++) {
+        const struct wire_field *field = &message->fields[i];
+        const char *from = (const char *)payload + field->offset;
+        if (field->kind == WIRE_STRING) {
+            at = put_text(at, from, text_length(message, field, from));
+        } else if (field->kind == WIRE_TAIL) {
+            at = put_tail(at, (const struct wire_bytes *)(const void *)from);
+        } else {
+            memcpy(at, from, number_bytes[field->kind]);
+            at += number_bytes[field->kind];
+        }
+    }
+    buf_commit(out, bytes);
+    return 0;
+}
+
+/* ---- decode ---- */
+
+struct reader { /* the rest of a payload */
+    const struct wire_message *message;
+    const uint8_t *at;
+    size_t left;
+};
+
+static int refuse(const struct reader *reader, const struct wire_field *field, const char *what, struct why *why)
+{
+    return why_set(why, ERR_INVALID, "%s: field %s %s", reader->message->name, field->name, what);
+}
+
+static bool take(struct reader *reader, void *out, size_t count)
+{
+    if (reader->left < count)
+        return false;
+    memcpy(out, reader->at, count);
+    reader->at += count;
+    reader->left -= count;
+    return true;
+}
+
+static int get_number(struct reader *reader, const struct wire_field *field, char *out, struct why *why)
+{
+    char text[80];
+    if (!take(reader, out, number_bytes[field->kind]))
+        return refuse(reader, field, "is cut off", why);
+    if (in_range(field, out))
+        return 0;
+    uint64_t value = 0;
+    memcpy(&value, out, number_bytes[field->kind]);
+    snprintf(text, sizeof text, "is %llu, outside of %u..%u", (unsigned long long)value, field->least, field->most);
+    return refuse(reader, field, text, why);
+}
+
+static int get_text(struct reader *reader, const struct wire_field *field, char *out, struct why *why)
+{
+    uint16_t length;
+    char text[80];
+    if (!take(reader, &length, 2))
+        return refuse(reader, field, "is cut off", why);
+    if (length >= field->size) {
+        snprintf(text, sizeof text, "has %u bytes of text, %zu are allowed", length, field->size - 1);
+        return refuse(reader, field, text, why);
+    }
+    if (length > reader->left)
+        return refuse(reader, field, "is cut off", why);
+    if (!text_is_harmless((const char *)reader->at, length))
+        return refuse(reader, field, "has a control character or is not UTF-8", why);
+    take(reader, out, length);
+    memset(out + length, 0, field->size - length);
+    return 0;
+}
+
+static int get_tail(struct reader *reader, const struct wire_field *field, char *out, struct why *why)
+{
+    struct wire_bytes *tail = (struct wire_bytes *)(void *)out;
+    if (!take(reader, &tail->bytes, 4) || tail->bytes > reader->left)
+        return refuse(reader, field, "is cut off", why);
+    tail->data = reader->at;
+    reader->at += tail->bytes;
+    reader->left -= tail->bytes;
+    return 0;
+}
+
+int wire_decode(uint16_t type, const uint8_t *bytes, size_t count, void *payload, struct why *why)
+{
+    static int (*const get[])(struct reader *, const struct wire_field *, char *, struct why *) = {
+        [WIRE_U8] = get_number,  [WIRE_U16] = get_number, [WIRE_U32] = get_number,
+        [WIRE_U64] = get_number, [WIRE_I32] = get_number, [WIRE_F32] = get_number,
+        [WIRE_F64] = get_number, [WIRE_STRING] = get_text, [WIRE_TAIL] = get_tail,
+    };
+    struct reader reader = {.message = wire_find(type), .at = bytes, .left = count};
+    if (!reader.message)
+        return why_set(why, ERR_INVALID, "message type %u is unknown", type);
+    if (count > reader.message->max_bytes)
+        return why_set(why, ERR_INVALID, "%s of %zu bytes is over its maximum of %u", reader.message->name, count,
+                       reader.message->max_bytes);
+    memset(payload, 0, reader.message->struct_bytes);
+    for (size_t i = 0; i < reader.message->field_count; i++) {
+        const struct wire_field *field = &reader.message->fields[i];
+        int err = get[field->kind](&reader, field, (char *)payload + field->offset, why);
+        if (err)
+            return err;
+    }
+    if (reader.left)
+        return why_set(why, ERR_INVALID, "%s: %zu bytes are left over", reader.message->name, reader.left);
+    return 0;
+}
+
+/* ---- names ---- */
+
+static const char *name_of(const char *const *names, size_t count, int index)
+{
+    return index >= 0 && (size_t)index < count && names[index] ? names[index] : "unknown";
+}
+
+const char *wire_lane_name(int lane)
+{
+    static const char *const names[] = {
+        [LANE_CONTROL] = "control", [LANE_ACT] = "act", [LANE_SYNC] = "sync", [LANE_BULK] = "bulk", [LANE_TELEM] = "telem",
+    };
+    return name_of(names, sizeof names / sizeof *names, lane);
+}
+
+const char *wire_role_name(int role)
+{
+    static const char *const names[] = {
+        [ROLE_CONSOLE] = "console", [ROLE_SCHEDULER] = "scheduler", [ROLE_AGENT] = "agent", [ROLE_STAGE] = "stage",
+        [ROLE_ANCHOR] = "anchor",
+    };
+    return name_of(names, sizeof names / sizeof *names, role);
+}
+
+const char *wire_phase_name(int phase)
+{
+    static const char *const names[] = {
+        [PHASE_FORMING] = "forming", [PHASE_TRAINING] = "training", [PHASE_HOLDING] = "holding",
+        [PHASE_FINISHED] = "finished", [PHASE_STOPPING] = "stopping", [PHASE_STOPPED] = "stopped",
+    };
+    return name_of(names, sizeof names / sizeof *names, phase);
+}
+
+const char *wire_wait_name(int cause)
+{
+    static const char *const names[] = {
+        [WAIT_NONE] = "none", [WAIT_ACT] = "act", [WAIT_GRAD] = "grad", [WAIT_STAMP] = "stamp", [WAIT_SEND] = "send",
+        [WAIT_DATA] = "data",
+    };
+    return name_of(names, sizeof names / sizeof *names, cause);
+}

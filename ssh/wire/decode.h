@@ -16,7 +16,8 @@
 /* One message as one line: time, direction, lane, step, micro-batch, type name, field=value …; tails as a byte count. */
 void decode_print(FILE *out, uint64_t time_ns, int direction, const struct frame_header *header, const uint8_t *payload,
                   size_t bytes);
-/* A whole capture. A torn last chunk is said, and is not an error; a wrong head is. */
+/* A whole capture, times since its first chunk. A torn last chunk is said and is not an error; a wrong head, a damaged chunk
+ * head and frames that break (said in place; the other direction goes on) are. */
 int decode_file(const char *path, FILE *out, struct why *why);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The parser's life is a loop of three questions: is a header complete? is it allowed? how much of its payload is here?
- * A message that lies whole in the bytes that were fed is handed on from there; only what is spread over several feeds or frames
- * is collected, in one buffer per lane. A buffer grows with the bytes that really came, so that a header which announces much and
- * sends little costs little, and it is kept for the next message of the lane while it is not huge.
+ * A message that lies whole in the bytes that were fed is handed on from there; only what is spread over several feeds or
+ * frames is collected, in one buffer per lane. A buffer grows with the bytes that really came, so that a header which
+ * announces much and sends little costs little, and it is kept for the next message of the lane while it is not huge.
  */
 #include "ssh/wire/frame.h"
 

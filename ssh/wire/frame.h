@@ -36,8 +36,9 @@ void frame_decode(const uint8_t in[FRAME_HEADER_BYTES], struct frame_header *hea
 
 struct frame_parser;
 
-/* `message` gets each complete message, with the header of its first frame and frame_bytes = message_bytes, flags = 0; `payload` is
- * only valid during the call; a non-zero return stops the parser with that error. It must not free the parser. */
+/* `message` gets each complete message, with the header of its first frame and frame_bytes = message_bytes, flags = 0.
+ * `payload` is only valid during the call. A non-zero return stops the parser with that error. It must not free the
+ * parser. */
 typedef int frame_message_cb(const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
                              struct why *why);
 

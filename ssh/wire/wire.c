@@ -1,9 +1,9 @@
 /*
- * The table of the language, and the two loops that read it. A message exists because it has a row in `messages`; its payload
- * is what its field rows say, in struct order. Nobody writes an encoder or a decoder by hand.
+ * The table of the language, and the two loops that read it. A message exists because it has a row in `messages`; its
+ * payload is what its field rows say, in struct order. Nobody writes an encoder or a decoder by hand.
  *
- * The kind of a field comes from the C type of the member (_Generic), so a row cannot contradict the struct; that no member was
- * forgotten, and that max_bytes is exact, is checked by tests/unit/wire.c.
+ * The kind of a field comes from the C type of the member (_Generic), so a row cannot contradict the struct; that no member
+ * was forgotten, and that max_bytes is exact, is checked by tests/unit/wire.c.
  */
 #include "ssh/wire/wire.h"
 
@@ -12,7 +12,7 @@
 
 #include "ssh/base/text.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory: little-endian hosts only");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory: little-endian hosts");
 
 /* ---- rows ---- */
 
@@ -119,8 +119,9 @@ static const struct wire_field road_row_fields[] = {
     FIELD(road_row, hold_reasons), FIELD(road_row, rtt_ns), FIELD(road_row, capacity_bps),
 };
 static const struct wire_field event_row_fields[] = {
-    FIELD(event_row, id), FIELD(event_row, wall_ms), FIELD(event_row, step), RANGE(event_row, level, EVENT_INFO, EVENT_ALERT),
-    FIELD(event_row, source), FIELD(event_row, incarnation), FIELD(event_row, code), FIELD(event_row, text),
+    FIELD(event_row, id), FIELD(event_row, wall_ms), FIELD(event_row, step),
+    RANGE(event_row, level, EVENT_INFO, EVENT_ALERT), FIELD(event_row, source), FIELD(event_row, incarnation),
+    FIELD(event_row, code), FIELD(event_row, text),
 };
 static const struct wire_field ledger_row_fields[] = {
     FIELD(ledger_row, id), FIELD(ledger_row, wall_ms), FIELD(ledger_row, name), FIELD(ledger_row, old_value),
@@ -254,8 +255,8 @@ static size_t encoded_bytes(const struct wire_message *message, const char *payl
     return sum;
 }
 
-/* What decode would refuse (a control character, half a UTF-8 character where snprintf cut the text) goes out as '?': a stranger's
- * text that we pass on must not make the peer close the road. */
+/* What decode would refuse (a control character, half a UTF-8 character where snprintf cut the text) goes out as '?': a
+ * stranger's text that we pass on must not make the peer close the road. */
 static uint8_t *put_text(uint8_t *out, const char *text, size_t length)
 {
     uint16_t count = (uint16_t)length;

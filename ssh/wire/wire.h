@@ -390,8 +390,8 @@ const struct wire_message *wire_find(uint16_t type);
 const struct wire_message *wire_all(size_t *count);
 
 /* Append the encoded payload of `type` from its struct. Text that does not fit its field is cut by the caller, never
- * here: an unterminated string is a bug, and so is a number out of its range. A byte of a text that wire_decode would refuse goes
- * out as '?'. ERR_FULL when `out` has no room or the payload passes its maximum: nothing is appended. */
+ * here: an unterminated string is a bug, and so is a number out of its range. A byte of a text that wire_decode would
+ * refuse goes out as '?'. ERR_FULL when `out` has no room or the payload passes its maximum: nothing is appended. */
 int wire_encode(uint16_t type, const void *payload, struct buf *out, struct why *why);
 /* Strict: every byte is used, strings are valid UTF-8 without control characters and fit, numbers are in their range.
  * A tail points into `bytes`. ERR_INVALID with a reason otherwise; then `payload` (struct_bytes of room) means nothing. */

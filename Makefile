@@ -101,7 +101,7 @@ define kernel_rule
 $(O)/obj/%.$(1).o: %.c $(O)/flags
 	$$(call say,CC,"$$< ($(1))")
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(ALL_CFLAGS) -O3 -fopenmp -fno-math-errno -fno-trapping-math $$(ISA_$(1)) -DKERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
+	$$(Q)$$(CC) $$(ALL_CFLAGS) -O3 -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math $$(ISA_$(1)) -DKERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
 endef
 $(foreach i,base avx2 avx512,$(eval $(call kernel_rule,$(i))))
 $(call objects,$(CPU_PLAIN)): ALL_CFLAGS += -fopenmp

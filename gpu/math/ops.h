@@ -118,14 +118,16 @@ struct ops {
     /* x[r,:] = reference (NULL = 0), x[r, c] += values[r,i]. */
     void (*mask_scatter)(struct device *device, float *x, const float *values, const float *reference, const uint16_t *channels,
                          int64_t rows, int64_t width, int64_t keep);
-    /* Backward of gather∘scatter: the gradient values that come back, times the same gain, at the same channels; 0 elsewhere. */
+    /* Backward of gather∘scatter, the gain being held constant: the gradient values that come back, times the same gain, at the same
+     * channels; 0 elsewhere. */
     void (*mask_scatter_gradient)(struct device *device, float *dx, const float *values, const float *row_gain,
                                   const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
     /* Column means, fp64 accumulation, fixed order. */
     void (*column_mean)(struct device *device, float *mean, const float *x, int64_t rows, int64_t width);
-    /* Number formats on the wire, little-endian. values[rows, columns] → bytes, and back. int8 and int4 carry one fp16-rounded
-     * scale per row (2 bytes, before the row's codes): code = round(v/scale), scale = max|v|/127 or /7; int4 packs two codes a
-     * byte, low nibble first, a row padded to a whole byte. `packed` is host memory. */
+    /* Number formats on the wire, little-endian. values[rows, columns] → bytes, and back. bf16 is rounded to nearest even.
+     * int8 and int4 carry one scale per row (bf16, 2 bytes, before the row's codes): the smallest bf16 ≥ max|v|/127 or /7, so
+     * that nothing clips; code = v/scale rounded to nearest even; int4 packs two codes a byte, low nibble first, a row padded to a
+     * whole byte. A row with a non-finite value gets the scale NaN and decodes to NaN. `packed` is host memory of any alignment. */
     void (*pack)(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);
     void (*unpack)(struct device *device, float *values, const uint8_t *packed, int64_t rows, int64_t columns, int format);
 };

@@ -1,0 +1,47 @@
+/* Attention shared out to threads: forward by (sequence, head, block of queries), backward by (sequence, kv head). */
+#include "gpu/cpu/cpu.h"
+#include "gpu/cpu/threads.h"
+
+/* Scratch of one thread, in floats, with its parts on cache lines: what the larger of both kernels carves out. */
+static int64_t attention_scratch(int64_t d)
+{
+    int64_t padded = (d + ATTENTION_PAD - 1) / ATTENTION_PAD * ATTENTION_PAD;
+    return 8 * ATTENTION_BLOCK * padded + 2 * ATTENTION_BLOCK * ATTENTION_BLOCK + 4 * ATTENTION_BLOCK;
+}
+
+static int attention_threads(struct device *device, const struct attention *a)
+{
+    return cpu_threads_for(device, a->sequences * a->tokens * a->heads * a->d);
+}
+
+void attention_forward(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
+                       int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
+                       int64_t kv_stride)
+{
+    const struct attention a = {.o = o, .log_sum = log_sum, .q = q, .k = k, .v = v, .sequences = sequences, .tokens = tokens,
+                                .heads = heads, .kv_heads = kv_heads, .d = d, .q_stride = q_stride, .kv_stride = kv_stride};
+    const struct attention_kernels *kernels = device->kernels->attention;
+    int64_t floats = attention_scratch(d), blocks = (tokens + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
+    float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
+    /* Later blocks see more keys, so pieces are taken as threads become free: each writes its own rows, who does it changes nothing. */
+#pragma omp parallel for num_threads(attention_threads(device, &a)) schedule(dynamic)
+    for (int64_t piece = 0; piece < sequences * heads * blocks; piece++) {
+        int64_t unit = piece / blocks, block = blocks - 1 - piece % blocks;
+        kernels->forward(&a, unit / heads, unit % heads, block, scratch + omp_get_thread_num() * floats);
+    }
+}
+
+void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
+                        const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences, int64_t tokens,
+                        int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride)
+{
+    const struct attention a = {.dq = dq, .dk = dk, .dv = dv, .d_o = d_o, .forward_o = o, .forward_log_sum = log_sum, .q = q, .k = k,
+                                .v = v, .sequences = sequences, .tokens = tokens, .heads = heads, .kv_heads = kv_heads, .d = d,
+                                .q_stride = q_stride, .kv_stride = kv_stride};
+    const struct attention_kernels *kernels = device->kernels->attention;
+    int64_t floats = attention_scratch(d);
+    float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
+#pragma omp parallel for num_threads(attention_threads(device, &a)) schedule(dynamic)
+    for (int64_t unit = 0; unit < sequences * kv_heads; unit++)
+        kernels->backward(&a, unit / kv_heads, unit % kv_heads, scratch + omp_get_thread_num() * floats);
+}

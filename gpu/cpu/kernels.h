@@ -1,0 +1,107 @@
+/*
+ * The inner loops of the CPU backend. They know no threads and no device: each works on a range of rows or elements that the caller
+ * (vector.c, layer.c, attention.c, mask.c, pack.c) chose. Every kernels_*.c is compiled once for each instruction set and exports one
+ * table with that set's suffix; kernels_choose picks the tables that this machine can run.
+ *
+ * The arguments have the meaning that gpu/math/ops.h gives them. Rounding may differ between instruction sets, integers may not.
+ */
+#ifndef KEDGE_CPU_KERNELS_H
+#define KEDGE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/math/ops.h"
+
+struct vector_kernels {
+    void (*fill)(float *x, float value, int64_t count);
+    void (*add)(float *y, const float *x, int64_t count);
+    void (*scale)(float *x, float factor, int64_t count);
+    double (*sum_squares)(const float *x, int64_t count);
+    bool (*all_finite)(const float *x, int64_t count);
+    void (*add_wide)(double *sum, const float *x, int64_t count); /* sum += x */
+    void (*adamw)(float *parameter, const float *gradient, float *m, float *v, int64_t count, const struct adamw *settings);
+};
+
+struct layer_kernels {
+    void (*rmsnorm_forward)(float *y, float *inverse, const float *x, const float *gain, int64_t rows, int64_t width, float epsilon);
+    void (*rmsnorm_backward)(float *dx, float *dgain, const float *dy, const float *x, const float *gain, const float *inverse,
+                             int64_t rows, int64_t width);
+    /* One position: cosine and sine [head_width/2] are those of its angles. */
+    void (*rope)(float *x, const float *cosine, const float *sine, int64_t heads, int64_t head_width, bool backward);
+    void (*swiglu_forward)(float *y, const float *gate_up, int64_t rows, int64_t width);
+    void (*swiglu_backward)(float *d_gate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width);
+    void (*softmax_chunk)(float *maximum, float *sum, float *target_logit, const float *logits, const uint32_t *targets,
+                          int64_t rows, int64_t columns, int64_t first);
+    void (*softmax_backward_chunk)(float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
+                                   int64_t columns, int64_t first, float scale);
+};
+
+/* One call of attention, forward or backward. */
+struct attention {
+    float *o, *log_sum;    /* forward writes them */
+    float *dq, *dk, *dv;   /* backward writes them */
+    const float *q, *k, *v, *d_o, *forward_o, *forward_log_sum;
+    int64_t sequences, tokens, heads, kv_heads, d, q_stride, kv_stride;
+};
+
+enum {
+    ATTENTION_BLOCK = 64, /* queries and keys of a tile */
+    ATTENTION_PAD = 32,   /* head widths are padded to at most a multiple of this */
+};
+
+struct attention_kernels {
+    /* One block of queries of one head. */
+    void (*forward)(const struct attention *a, int64_t sequence, int64_t head, int64_t block, float *scratch);
+    /* All queries of all heads that share one kv head. */
+    void (*backward)(const struct attention *a, int64_t sequence, int64_t kv_head, float *scratch);
+};
+
+/* Strata of a width, worked out once per call; see gpu/math/mask.h. */
+struct mask_strata {
+    uint32_t key[2], counter[4]; /* counter 2 and 3 are set */
+    const uint32_t *first, *width; /* [keep] */
+    int64_t keep;
+};
+
+struct mask_kernels {
+    void (*channels)(uint16_t *channels, const struct mask_strata *strata, uint32_t first_token, int64_t rows);
+    void (*gather)(float *values, float *row_gain, const float *x, const float *reference, const uint16_t *channels,
+                   const float *stratum_gain, int64_t rows, int64_t width, int64_t keep);
+    void (*scatter)(float *x, const float *values, const float *reference, const uint16_t *channels, int64_t rows, int64_t width,
+                    int64_t keep);
+    void (*scatter_gradient)(float *dx, const float *values, const float *row_gain, const uint16_t *channels,
+                             const float *stratum_gain, int64_t rows, int64_t width, int64_t keep);
+};
+
+struct pack_kernels {
+    void (*pack[4])(uint8_t *packed, const float *values, int64_t rows, int64_t columns); /* by enum number_format */
+    void (*unpack[4])(float *values, const uint8_t *packed, int64_t rows, int64_t columns);
+};
+
+extern const struct vector_kernels vector_kernels_base, vector_kernels_avx2, vector_kernels_avx512;
+extern const struct layer_kernels layer_kernels_base, layer_kernels_avx2, layer_kernels_avx512;
+extern const struct attention_kernels attention_kernels_base, attention_kernels_avx2, attention_kernels_avx512;
+extern const struct mask_kernels mask_kernels_base, mask_kernels_avx2, mask_kernels_avx512;
+extern const struct pack_kernels pack_kernels_base, pack_kernels_avx2, pack_kernels_avx512;
+
+struct kernels {
+    const char *isa; /* "base", "avx2", "avx512" */
+    const struct vector_kernels *vector;
+    const struct layer_kernels *layer;
+    const struct attention_kernels *attention;
+    const struct mask_kernels *mask;
+    const struct pack_kernels *pack;
+};
+
+/* The best set that this machine runs, or the named one; NULL when it cannot run that one. */
+const struct kernels *kernels_choose(const char *isa);
+
+/* In a kernels_*.c: the suffixed name of its table. */
+#ifdef KERNEL_ISA
+#define KERNEL_JOIN_(name, isa) name##_##isa
+#define KERNEL_JOIN(name, isa) KERNEL_JOIN_(name, isa)
+#define KERNEL_TABLE(name) KERNEL_JOIN(name, KERNEL_ISA)
+#endif
+
+#endif

@@ -1,0 +1,145 @@
+/* Inner loops of the transformer's small parts: norm, rotation, gated unit, cross entropy. */
+#include "gpu/cpu/kernels.h"
+
+#include <math.h>
+
+#include "gpu/cpu/kernels_math.h"
+
+static void rmsnorm_forward(float *restrict y, float *restrict inverse, const float *restrict x, const float *restrict gain,
+                            int64_t rows, int64_t width, float epsilon)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t h = 0; h < width; h++)
+            squares += x[h] * x[h];
+        float factor = 1.0f / sqrtf(squares / (float)width + epsilon);
+        inverse[r] = factor;
+        for (int64_t h = 0; h < width; h++)
+            y[h] = x[h] * factor * gain[h];
+    }
+}
+
+/* y = x·i·g and i = (mean x² + ε)^-½, so dx = i·(g·dy) − x·i³/width·Σ g·dy·x. */
+static void rmsnorm_backward(float *restrict dx, float *restrict dgain, const float *restrict dy, const float *restrict x,
+                             const float *restrict gain, const float *restrict inverse, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, dy += width, dx += width) {
+        float along = 0, factor = inverse[r];
+#pragma omp simd reduction(+ : along)
+        for (int64_t h = 0; h < width; h++)
+            along += gain[h] * dy[h] * x[h];
+        float back = along * factor * factor * factor / (float)width;
+        for (int64_t h = 0; h < width; h++) {
+            dx[h] += factor * gain[h] * dy[h] - back * x[h];
+            dgain[h] += dy[h] * x[h] * factor;
+        }
+    }
+}
+
+static void rope(float *restrict x, const float *restrict cosine, const float *restrict sine, int64_t heads, int64_t head_width,
+                 bool backward)
+{
+    const int64_t half = head_width / 2;
+    const float sign = backward ? -1.0f : 1.0f;
+    for (int64_t n = 0; n < heads; n++, x += head_width)
+        for (int64_t i = 0; i < half; i++) {
+            float low = x[i], high = x[half + i];
+            x[i] = low * cosine[i] - high * (sign * sine[i]);
+            x[half + i] = high * cosine[i] + low * (sign * sine[i]);
+        }
+}
+
+static void swiglu_forward(float *restrict y, const float *restrict gate_up, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++, y += width, gate_up += 2 * width) {
+        const float *gate = gate_up, *up = gate_up + width;
+        for (int64_t f = 0; f < width; f++)
+            y[f] = gate[f] / (1.0f + math_exp(-gate[f])) * up[f];
+    }
+}
+
+/* d_gate_up may be gate_up itself: each element is read before it is written. */
+static void swiglu_backward(float *d_gate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++, dy += width, gate_up += 2 * width, d_gate_up += 2 * width) {
+        const float *gate = gate_up, *up = gate_up + width;
+        float *d_gate = d_gate_up, *d_up = d_gate_up + width;
+#pragma omp simd
+        for (int64_t f = 0; f < width; f++) {
+            float g = gate[f], u = up[f], d = dy[f];
+            float sigmoid = 1.0f / (1.0f + math_exp(-g));
+            d_gate[f] = d * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
+            d_up[f] = d * g * sigmoid;
+        }
+    }
+}
+
+/* The largest of x and `largest`, in lanes, because a maximum of floats is not a reduction to every compiler. NaN is passed over. */
+static float largest_of(const float *x, int64_t count, float largest)
+{
+    enum { LANES = 32 };
+    float lane[LANES];
+    int64_t whole = count / LANES * LANES;
+    for (int i = 0; i < LANES; i++)
+        lane[i] = largest;
+    for (int64_t c = 0; c < whole; c += LANES)
+        for (int i = 0; i < LANES; i++)
+            lane[i] = x[c + i] > lane[i] ? x[c + i] : lane[i];
+    for (int64_t c = whole; c < count; c++)
+        lane[0] = x[c] > lane[0] ? x[c] : lane[0];
+    for (int i = 0; i < LANES; i++)
+        largest = lane[i] > largest ? lane[i] : largest;
+    return largest;
+}
+
+static float sum_of_exponentials(const float *logits, int64_t columns, float maximum)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < columns; c++)
+        sum += math_exp(logits[c] - maximum);
+    return sum;
+}
+
+static void softmax_chunk(float *maximum, float *sum, float *target_logit, const float *logits, const uint32_t *targets,
+                          int64_t rows, int64_t columns, int64_t first)
+{
+    for (int64_t r = 0; r < rows; r++, logits += columns) {
+        float largest = largest_of(logits, columns, maximum[r]);
+        float before = sum[r] * math_exp(maximum[r] - largest);
+        sum[r] = before + sum_of_exponentials(logits, columns, largest);
+        maximum[r] = largest;
+        int64_t target = (int64_t)targets[r] - first;
+        if (targets[r] != UINT32_MAX && target >= 0 && target < columns)
+            target_logit[r] = logits[target];
+    }
+}
+
+static void softmax_backward_chunk(float *restrict logits, const float *maximum, const float *sum, const uint32_t *targets,
+                                   int64_t rows, int64_t columns, int64_t first, float scale)
+{
+    for (int64_t r = 0; r < rows; r++, logits += columns) {
+        if (targets[r] == UINT32_MAX) {
+            for (int64_t c = 0; c < columns; c++)
+                logits[c] = 0;
+            continue;
+        }
+        float factor = scale / sum[r], largest = maximum[r];
+        for (int64_t c = 0; c < columns; c++)
+            logits[c] = math_exp(logits[c] - largest) * factor;
+        int64_t target = (int64_t)targets[r] - first;
+        if (target >= 0 && target < columns)
+            logits[target] -= scale;
+    }
+}
+
+const struct layer_kernels KERNEL_TABLE(layer_kernels) = {
+    .rmsnorm_forward = rmsnorm_forward,
+    .rmsnorm_backward = rmsnorm_backward,
+    .rope = rope,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .softmax_chunk = softmax_chunk,
+    .softmax_backward_chunk = softmax_backward_chunk,
+};

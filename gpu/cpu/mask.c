@@ -1,0 +1,82 @@
+/* The mask codec's ops, shared out by rows; gpu/math/mask.h says which channels they are. */
+#include "gpu/math/mask.h"
+
+#include "gpu/cpu/cpu.h"
+
+enum { ROWS = 64 }; /* rows that one piece of a loop takes */
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void mask_check(int64_t width, int64_t keep)
+{
+    if (keep < 1 || keep > width || width > MASK_MAX_WIDTH)
+        BUG("a mask cannot keep %lld of %lld channels", (long long)keep, (long long)width);
+}
+
+void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width, int64_t keep,
+                   int64_t first_row)
+{
+    const struct mask_kernels *kernels = device->kernels->mask;
+    mask_check(width, keep);
+    if (key->micro_batch > MASK_MAX_MICRO_BATCH || key->boundary > MASK_MAX_BOUNDARY)
+        BUG("a mask has no micro-batch %u of boundary %u", (unsigned)key->micro_batch, (unsigned)key->boundary);
+    uint32_t *first = cpu_scratch(device, (size_t)(2 * keep) * sizeof *first), *widths = first + keep;
+    for (int64_t i = 0; i < keep; i++) {
+        first[i] = (uint32_t)mask_stratum_first(i, width, keep);
+        widths[i] = (uint32_t)mask_stratum_width(i, width, keep);
+    }
+    struct mask_strata strata = {.first = first, .width = widths, .keep = keep};
+    mask_stream(key, strata.key, strata.counter);
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows * keep)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->channels(channels + r * keep, &strata, (uint32_t)(first_row + r), smaller(ROWS, rows - r));
+}
+
+/* The gain of each stratum, for the rule that has one (unbiased: its width); NULL else. */
+static const float *mask_stratum_gain(struct device *device, int64_t width, int64_t keep, int gain_rule)
+{
+    mask_check(width, keep);
+    if (gain_rule != 1)
+        return NULL;
+    float *gain = cpu_scratch(device, (size_t)keep * sizeof *gain);
+    for (int64_t i = 0; i < keep; i++)
+        gain[i] = (float)mask_stratum_width(i, width, keep);
+    return gain;
+}
+
+void mask_gather(struct device *device, float *values, float *row_gain, const float *x, const float *reference,
+                 const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule)
+{
+    const struct mask_kernels *kernels = device->kernels->mask;
+    const float *stratum_gain = mask_stratum_gain(device, width, keep, gain_rule);
+    float *per_row = gain_rule == 2 ? row_gain : NULL;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->gather(values + r * keep, per_row ? per_row + r : NULL, x + r * width, reference, channels + r * keep,
+                        stratum_gain, smaller(ROWS, rows - r), width, keep);
+}
+
+void mask_scatter(struct device *device, float *x, const float *values, const float *reference, const uint16_t *channels,
+                  int64_t rows, int64_t width, int64_t keep)
+{
+    const struct mask_kernels *kernels = device->kernels->mask;
+    mask_check(width, keep);
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->scatter(x + r * width, values + r * keep, reference, channels + r * keep, smaller(ROWS, rows - r), width, keep);
+}
+
+void mask_scatter_gradient(struct device *device, float *dx, const float *values, const float *row_gain, const uint16_t *channels,
+                           int64_t rows, int64_t width, int64_t keep, int gain_rule)
+{
+    const struct mask_kernels *kernels = device->kernels->mask;
+    const float *stratum_gain = mask_stratum_gain(device, width, keep, gain_rule);
+    const float *per_row = gain_rule == 2 ? row_gain : NULL;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->scatter_gradient(dx + r * width, values + r * keep, per_row ? per_row + r : NULL, channels + r * keep,
+                                  stratum_gain, smaller(ROWS, rows - r), width, keep);
+}

@@ -1,0 +1,87 @@
+/* Ops over plain arrays: the array is cut into chunks of fixed size, so sums do not depend on the number of threads. */
+#include <string.h>
+
+#include "gpu/cpu/cpu.h"
+
+enum {
+    CHUNK = 16384,      /* elements: 64 KiB of each operand */
+    SUMS = 256,         /* most partial sums of one reduction */
+    COLUMNS = 64,       /* of a column mean */
+};
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+void vector_fill(struct device *device, float *x, float value, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->fill(x + begin, value, smaller(CHUNK, count - begin));
+}
+
+void vector_add(struct device *device, float *y, const float *x, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->add(y + begin, x + begin, smaller(CHUNK, count - begin));
+}
+
+void vector_scale(struct device *device, float *x, float factor, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->scale(x + begin, factor, smaller(CHUNK, count - begin));
+}
+
+double vector_sum_squares(struct device *device, const float *x, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+    double sums[SUMS], total = 0;
+    int64_t part = (count + SUMS - 1) / SUMS;
+    part = part < CHUNK ? CHUNK : part;
+    int64_t parts = (count + part - 1) / part;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t i = 0; i < parts; i++)
+        sums[i] = kernels->sum_squares(x + i * part, smaller(part, count - i * part));
+    for (int64_t i = 0; i < parts; i++)
+        total += sums[i];
+    return total;
+}
+
+bool vector_all_finite(struct device *device, const float *x, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+    int bad = 0;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static) reduction(| : bad)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        bad |= !kernels->all_finite(x + begin, smaller(CHUNK, count - begin));
+    return !bad;
+}
+
+void vector_column_mean(struct device *device, float *mean, const float *x, int64_t rows, int64_t width)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+    for (int64_t begin = 0; begin < width; begin += COLUMNS) {
+        double sum[COLUMNS] = {0};
+        int64_t columns = smaller(COLUMNS, width - begin);
+        for (int64_t r = 0; r < rows; r++)
+            kernels->add_wide(sum, x + r * width + begin, columns);
+        for (int64_t c = 0; c < columns; c++)
+            mean[begin + c] = rows ? (float)(sum[c] / (double)rows) : 0;
+    }
+}
+
+void vector_adamw(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+                  const struct adamw *settings)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->adamw(parameter + begin, gradient + begin, m + begin, v + begin, smaller(CHUNK, count - begin), settings);
+}

@@ -13,7 +13,9 @@ int checkpoint_shape(const char *folder, struct model_shape *shape, struct why *
 struct checkpoint;
 int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct why *why);
 void checkpoint_close(struct checkpoint *checkpoint);
-/* Tensor `name` as fp32 into out[rows·columns] (columns 1 for vectors); shape must match. */
-int checkpoint_get(struct checkpoint *checkpoint, const char *name, int64_t rows, int64_t columns, float *out, struct why *why);
+/* Rows [first, first + count) of tensor `name` as fp32 into out[count·columns]. The tensor must be [rows, columns], or [rows] with dims 1
+ * and columns 1. */
+int checkpoint_get_rows(struct checkpoint *checkpoint, const char *name, int dims, int64_t rows, int64_t columns, int64_t first,
+                        int64_t count, float *out, struct why *why);
 
 #endif

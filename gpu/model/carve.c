@@ -1,0 +1,319 @@
+/*
+ * The tables of named tensors and the arithmetic of the blocks. stage_check bounds every number before it is multiplied, so that no
+ * product here can overflow.
+ */
+#include "gpu/model/carve.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#define LINE 16 /* floats of a 64-byte line */
+
+/* ---- what sizes are possible ---- */
+
+struct limit {
+    const char *name;
+    size_t offset;
+    int64_t maximum;
+};
+
+static const struct limit limits[] = {
+    {"hidden", offsetof(struct model_shape, hidden), 1 << 16},
+    {"layers", offsetof(struct model_shape, layers), 1 << 10},
+    {"heads", offsetof(struct model_shape, heads), 1 << 10},
+    {"kv_heads", offsetof(struct model_shape, kv_heads), 1 << 10},
+    {"ffn", offsetof(struct model_shape, ffn), 1 << 19},
+    {"vocabulary", offsetof(struct model_shape, vocabulary), 1 << 24},
+    {"head_width", offsetof(struct model_shape, head_width), 1 << 10},
+};
+
+int model_check(const struct model_shape *shape, struct why *why)
+{
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        int64_t value;
+        memcpy(&value, (const char *)shape + limits[i].offset, sizeof value);
+        if (value < 1 || value > limits[i].maximum)
+            return why_set(why, ERR_INVALID, "model: %s is %" PRId64 "; 1 to %" PRId64 " is possible", limits[i].name, value,
+                           limits[i].maximum);
+    }
+    if (shape->heads % shape->kv_heads)
+        return why_set(why, ERR_INVALID, "model: %" PRId64 " kv_heads do not divide %" PRId64 " heads", shape->kv_heads, shape->heads);
+    if (shape->head_width % 2)
+        return why_set(why, ERR_INVALID, "model: a head of %" PRId64 " channels cannot be rotated in halves; make it even",
+                       shape->head_width);
+    if (!(shape->rope_theta > 0) || !isfinite(shape->rope_theta))
+        return why_set(why, ERR_INVALID, "model: rope_theta is %g; it must be above 0", (double)shape->rope_theta);
+    if (!(shape->norm_epsilon > 0) || !(shape->norm_epsilon < 1))
+        return why_set(why, ERR_INVALID, "model: norm_epsilon is %g; it must be between 0 and 1", (double)shape->norm_epsilon);
+    return 0;
+}
+
+int stage_check(const struct stage_shape *s, struct why *why)
+{
+    int err = model_check(&s->model, why);
+    if (err)
+        return err;
+    if (s->first_layer < 0 || s->layers < 1 || s->first_layer + s->layers > s->model.layers)
+        return why_set(why, ERR_INVALID, "stage: layers %" PRId64 " to %" PRId64 " of a model of %" PRId64 " layers", s->first_layer,
+                       s->first_layer + s->layers - 1, s->model.layers);
+    if (s->first != (s->first_layer == 0) || s->last != (s->first_layer + s->layers == s->model.layers))
+        return why_set(why, ERR_INVALID, "stage: layers %" PRId64 " to %" PRId64 " of %" PRId64 " do not agree with being %s",
+                       s->first_layer, s->first_layer + s->layers - 1, s->model.layers,
+                       s->first ? s->last ? "first and last" : "first" : s->last ? "last" : "in the middle");
+    if (s->sequences < 1 || s->tokens < 1 || s->sequences > 1 << 20 || s->tokens > 1 << 20 || s->sequences * s->tokens > 1 << 22)
+        return why_set(why, ERR_INVALID, "stage: a micro-batch of %" PRId64 " × %" PRId64 " tokens; at most %d are possible",
+                       s->sequences, s->tokens, 1 << 22);
+    if (s->slots < 1 || s->slots > 1 << 12)
+        return why_set(why, ERR_INVALID, "stage: %" PRId64 " micro-batches in flight; 1 to %d are possible", s->slots, 1 << 12);
+    if (s->head_rows < 0 || s->head_columns < 0 || s->head_rows > 1 << 22 || s->head_columns > 1 << 24)
+        return why_set(why, ERR_INVALID, "stage: logits in pieces of %" PRId64 " × %" PRId64 " are not possible", s->head_rows,
+                       s->head_columns);
+    const struct model_shape *m = &s->model;
+    double widest = 2.0 * (double)m->ffn + 3.0 * (double)m->hidden + (double)(carve_qkv_width(m) + 2 * carve_query_width(m));
+    if (widest * (double)(s->sequences * s->tokens) * (double)s->layers * (double)s->slots * sizeof(float) > 0x1p62)
+        return why_set(why, ERR_INVALID, "stage: activations of %" PRId64 " micro-batches of %" PRId64 " × %" PRId64
+                       " tokens cannot be counted in 62 bits", s->slots, s->sequences, s->tokens);
+    return 0;
+}
+
+bool model_ids_fit(const struct model_shape *shape, const uint32_t *ids, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if ((int64_t)ids[i] >= shape->vocabulary)
+            return false;
+    return true;
+}
+
+int64_t carve_query_width(const struct model_shape *shape)
+{
+    return shape->heads * shape->head_width;
+}
+
+int64_t carve_key_width(const struct model_shape *shape)
+{
+    return shape->kv_heads * shape->head_width;
+}
+
+int64_t carve_qkv_width(const struct model_shape *shape)
+{
+    return carve_query_width(shape) + 2 * carve_key_width(shape);
+}
+
+/* ---- weights ---- */
+
+enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_QUERY, SIDE_KEY, SIDE_FFN, SIDE_VOCABULARY };
+
+/* How fresh weights spread. Linear layers keep the variance of what goes in; what is added to the residual stream is divided by √(2·layers), so
+ * that the stream's variance does not grow with depth. The embedding is large beside what the first layers add, so that the identity of a
+ * token is not drowned; a head that is not tied begins near the uniform guess, and a tied one must do the same. */
+enum spread { SPREAD_ONES, SPREAD_LINEAR, SPREAD_RESIDUAL, SPREAD_EMBEDDING, SPREAD_HEAD };
+
+struct tensor_row {
+    const char *name; /* behind "model.layers.N." for a layer's rows */
+    enum side rows, columns;
+    enum spread spread;
+    bool joined;      /* follows the row before without a gap: a part of a fused tensor */
+};
+
+static const struct tensor_row layer_rows[] = {
+    {"input_layernorm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false},
+    {"self_attn.q_proj.weight", SIDE_QUERY, SIDE_HIDDEN, SPREAD_LINEAR, false},
+    {"self_attn.k_proj.weight", SIDE_KEY, SIDE_HIDDEN, SPREAD_LINEAR, true},
+    {"self_attn.v_proj.weight", SIDE_KEY, SIDE_HIDDEN, SPREAD_LINEAR, true},
+    {"self_attn.o_proj.weight", SIDE_HIDDEN, SIDE_QUERY, SPREAD_RESIDUAL, false},
+    {"post_attention_layernorm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false},
+    {"mlp.gate_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, false},
+    {"mlp.up_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, true},
+    {"mlp.down_proj.weight", SIDE_HIDDEN, SIDE_FFN, SPREAD_RESIDUAL, false},
+};
+static const struct tensor_row embedding_row = {"model.embed_tokens.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_EMBEDDING, false};
+static const struct tensor_row norm_row = {"model.norm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false};
+static const struct tensor_row head_row = {"lm_head.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_HEAD, false};
+
+static int64_t side_length(const struct model_shape *shape, enum side side)
+{
+    switch (side) {
+    case SIDE_HIDDEN: return shape->hidden;
+    case SIDE_QUERY: return carve_query_width(shape);
+    case SIDE_KEY: return carve_key_width(shape);
+    case SIDE_FFN: return shape->ffn;
+    case SIDE_VOCABULARY: return shape->vocabulary;
+    case SIDE_ONE: break;
+    }
+    return 1;
+}
+
+static float spread_deviation(const struct model_shape *shape, enum spread spread, int64_t fan_in)
+{
+    switch (spread) {
+    case SPREAD_LINEAR: return (float)(1 / sqrt((double)fan_in));
+    case SPREAD_RESIDUAL: return (float)(1 / sqrt((double)fan_in * 2 * (double)shape->layers));
+    case SPREAD_EMBEDDING: return shape->tied ? 0.02f : 0.5f;
+    case SPREAD_HEAD: return 0.02f;
+    case SPREAD_ONES: break;
+    }
+    return 0;
+}
+
+struct carving {
+    const struct model_shape *shape;
+    struct carve_weights *weights;
+    struct carve_tensor *tensors; /* or NULL */
+};
+
+static size_t aligned(size_t floats)
+{
+    return (floats + LINE - 1) / LINE * LINE;
+}
+
+/* Adds one tensor at the end; returns its offset. layer < 0: not of a layer. */
+static size_t put(struct carving *c, const struct tensor_row *row, int64_t layer)
+{
+    int64_t rows = side_length(c->shape, row->rows), columns = side_length(c->shape, row->columns);
+    size_t offset = row->joined ? c->weights->floats : aligned(c->weights->floats);
+    c->weights->floats = offset + (size_t)(rows * columns);
+    c->weights->parameters += (uint64_t)(rows * columns);
+    if (c->tensors) {
+        struct carve_tensor *t = &c->tensors[c->weights->tensors];
+        *t = (struct carve_tensor){.dims = row->columns == SIDE_ONE ? 1 : 2, .rows = rows, .columns = columns, .offset = offset,
+                                   .deviation = spread_deviation(c->shape, row->spread, columns)};
+        if (layer < 0)
+            snprintf(t->name, sizeof t->name, "%s", row->name);
+        else
+            snprintf(t->name, sizeof t->name, "model.layers.%" PRId64 ".%s", layer, row->name);
+    }
+    c->weights->tensors++;
+    return offset;
+}
+
+static void put_layer(struct carving *c, int64_t layer)
+{
+    size_t at[sizeof layer_rows / sizeof *layer_rows];
+    for (size_t i = 0; i < sizeof layer_rows / sizeof *layer_rows; i++)
+        at[i] = put(c, &layer_rows[i], layer);
+    struct carve_weights *w = c->weights;
+    size_t start = at[0];
+    w->norm1 = 0;
+    w->qkv = at[1] - start;
+    w->o = at[4] - start;
+    w->norm2 = at[5] - start;
+    w->gate_up = at[6] - start;
+    w->down = at[8] - start;
+    w->layer_stride = aligned(w->floats) - start;
+}
+
+void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors)
+{
+    *weights = (struct carve_weights){.embedding = CARVE_NONE, .norm = CARVE_NONE, .head = CARVE_NONE};
+    struct carving c = {&shape->model, weights, tensors};
+    if (shape->first)
+        weights->embedding = put(&c, &embedding_row, -1);
+    weights->first_layer = aligned(weights->floats);
+    for (int64_t i = 0; i < shape->layers; i++)
+        put_layer(&c, shape->first_layer + i);
+    if (shape->last) {
+        weights->norm = put(&c, &norm_row, -1);
+        if (!shape->model.tied)
+            weights->head = put(&c, &head_row, -1);
+        else
+            weights->head = shape->first ? weights->embedding : put(&c, &embedding_row, -1);
+    }
+    weights->floats = aligned(weights->floats);
+}
+
+/* ---- activations and scratch ---- */
+
+static size_t take(size_t *end, int64_t floats)
+{
+    size_t offset = *end;
+    *end += aligned((size_t)floats);
+    return offset;
+}
+
+void carve_activations(const struct stage_shape *shape, struct carve_activations *a)
+{
+    const struct model_shape *m = &shape->model;
+    int64_t rows = shape->sequences * shape->tokens;
+    *a = (struct carve_activations){.rows = rows};
+    size_t x_bytes = aligned((size_t)(rows * m->hidden)), end = 0;
+    bool apart = shape->recompute && !shape->first; /* the shared set must not be where inputs wait */
+    a->inputs = 0;
+    a->inputs_stride = apart ? x_bytes : 0;
+    a->sets = apart ? (size_t)shape->slots * x_bytes : 0;
+
+    a->x_first = apart ? 1 : 0;
+    a->x = 0;
+    a->x_stride = x_bytes;
+    a->layer = (size_t)(shape->layers - a->x_first) * x_bytes;
+    a->qkv = take(&end, rows * carve_qkv_width(m));
+    a->o = take(&end, rows * carve_query_width(m));
+    a->log_sum = take(&end, rows * m->heads);
+    a->mid = take(&end, rows * m->hidden);
+    a->gate_up = take(&end, rows * 2 * m->ffn);
+    a->layer_stride = end;
+
+    size_t set = a->layer + (size_t)shape->layers * a->layer_stride;
+    a->sets_stride = shape->recompute ? 0 : set;
+    a->floats = a->sets + (shape->recompute ? set : (size_t)shape->slots * set);
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
+{
+    const struct model_shape *m = &shape->model;
+    int64_t rows = shape->sequences * shape->tokens;
+    *s = (struct carve_scratch){0};
+    s->output = take(&s->floats, rows * m->hidden);
+    s->gradient = take(&s->floats, rows * m->hidden);
+    s->normed = take(&s->floats, rows * m->hidden);
+    s->d_normed = take(&s->floats, rows * m->hidden);
+    s->inverse = take(&s->floats, rows);
+    s->wide = take(&s->floats, rows * larger(m->ffn, carve_qkv_width(m)));
+    s->d_wide = take(&s->floats, rows * larger(m->ffn, carve_query_width(m)));
+    if (!shape->last)
+        return;
+    s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : 512);
+    s->head_columns = smaller(m->vocabulary, shape->head_columns ? shape->head_columns : 4096);
+    s->logits = take(&s->floats, s->head_rows * s->head_columns);
+    s->maximum = take(&s->floats, s->head_rows);
+    s->sum = take(&s->floats, s->head_rows);
+    s->target = take(&s->floats, s->head_rows);
+}
+
+int64_t model_parameters(const struct stage_shape *shape)
+{
+    struct carve_weights weights;
+    carve_weights(shape, &weights, NULL);
+    return (int64_t)weights.parameters;
+}
+
+struct stage_memory stage_memory(const struct stage_shape *shape)
+{
+    struct carve_weights weights;
+    struct carve_activations activations;
+    struct carve_scratch scratch;
+    carve_weights(shape, &weights, NULL);
+    carve_activations(shape, &activations);
+    carve_scratch(shape, &scratch);
+    struct stage_memory memory = {
+        .weights = weights.floats * sizeof(float),
+        .gradients = weights.floats * sizeof(float),
+        .optimizer = 2 * weights.floats * sizeof(float),
+        .activations = activations.floats * sizeof(float),
+        .scratch = scratch.floats * sizeof(float),
+        .host = shape->first ? (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) : 0,
+        .parameters = weights.parameters,
+    };
+    memory.total = memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.scratch + memory.host;
+    return memory;
+}

@@ -1,0 +1,65 @@
+/*
+ * Where everything of a stage lies: the few large blocks are carved by pure functions of the shape, so sizes are known before anything
+ * is taken. All offsets count floats from the start of their block; every part begins on a 64-byte line, except the parts of a fused
+ * tensor (q|k|v, gate|up), which follow each other without a gap.
+ *
+ * Weights, gradients and both AdamW moments share one layout. Gaps stay zero for ever.
+ */
+#ifndef KEDGE_MODEL_CARVE_H
+#define KEDGE_MODEL_CARVE_H
+
+#include "gpu/model/model.h"
+
+#define CARVE_NONE SIZE_MAX
+
+/* One tensor by its Hugging Face name: `rows`·`columns` floats, contiguous at `offset`. */
+struct carve_tensor {
+    char name[96];
+    int dims;
+    int64_t rows, columns; /* columns = 1 for vectors */
+    size_t offset;
+    float deviation;       /* of fresh weights; 0 = all ones */
+};
+
+struct carve_weights {
+    size_t embedding, norm, head;                  /* CARVE_NONE when not of this stage; tied: head = embedding */
+    size_t first_layer, layer_stride;              /* layer i begins at first_layer + i·layer_stride */
+    size_t norm1, qkv, o, norm2, gate_up, down;    /* within a layer */
+    size_t floats;
+    uint64_t parameters;
+    int tensors;
+};
+
+/* Kept from forward to backward. A set is all that one micro-batch keeps of all layers of the stage. */
+struct carve_activations {
+    int64_t rows;                                  /* of the largest micro-batch */
+    size_t inputs, inputs_stride;                  /* inputs of slots, [slots][rows,H]; stride 0: part of the set */
+    size_t sets, sets_stride;                      /* stride 0: one shared set (recompute) */
+    size_t x, x_stride;                            /* within a set: layer i's input, i ≥ x_first, at x + (i − x_first)·x_stride */
+    int64_t x_first;
+    size_t layer, layer_stride;                    /* within a set */
+    size_t qkv, o, log_sum, mid, gate_up;          /* within a layer of a set */
+    size_t floats;
+};
+
+/* Shared by all slots: what one call needs while it runs. */
+struct carve_scratch {
+    size_t output, gradient;            /* [rows,H] */
+    size_t normed, d_normed;            /* [rows,H] */
+    size_t inverse;                     /* [rows] */
+    size_t wide, d_wide;                /* [rows, max(F, q+2kv)], [rows, max(F, heads·d)] */
+    size_t logits, maximum, sum, target; /* [head rows, head columns], [head rows] ×3; last stage only */
+    int64_t head_rows, head_columns;
+    size_t floats;
+};
+
+int64_t carve_query_width(const struct model_shape *shape); /* heads·d */
+int64_t carve_key_width(const struct model_shape *shape);   /* kv_heads·d */
+int64_t carve_qkv_width(const struct model_shape *shape);   /* heads·d + 2·kv_heads·d */
+
+/* Lays the weights out; when `tensors` is not NULL its weights->tensors entries are filled. */
+void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors);
+void carve_activations(const struct stage_shape *shape, struct carve_activations *activations);
+void carve_scratch(const struct stage_shape *shape, struct carve_scratch *scratch);
+
+#endif

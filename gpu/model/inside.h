@@ -1,0 +1,52 @@
+/*
+ * The inside of a stage, for the files that make it: stage.c (life, forward, backward, step), stage_tensors.c (weights by name), layer.c,
+ * head.c. Nothing here is allocated after stage_new.
+ */
+#ifndef KEDGE_MODEL_INSIDE_H
+#define KEDGE_MODEL_INSIDE_H
+
+#include "gpu/model/carve.h"
+
+struct slot {
+    int64_t sequences, tokens; /* of the micro-batch that it holds; 0 = empty */
+    uint32_t *ids;             /* host, first stage only */
+};
+
+struct stage {
+    const struct ops *ops;
+    struct device *device;
+    struct stage_shape shape;
+    struct carve_weights at;
+    struct carve_activations kept;
+    struct carve_scratch work;
+    struct carve_tensor *tensors;                             /* [at.tensors] */
+    float *weights, *gradients, *moments[2];                  /* device, at.floats each */
+    float *activations, *scratch;                             /* device */
+    uint32_t *ids;                                            /* host, of all slots */
+    struct slot *slots;
+    float *frequency;                                         /* host, [head_width / 2] */
+    int resident; /* slot whose forward is in the shared set (recompute) and, on the last stage, in `output`; −1 = none */
+    int ready;    /* slot whose loss gradient is in `gradient` (last stage); −1 = none */
+};
+
+/* One layer's pointers for one micro-batch. */
+struct layer {
+    const float *norm1, *qkv_weight, *o_weight, *norm2, *gate_up_weight, *down_weight; /* [H] [q+2kv,H] [H,q] [H] [2F,H] [H,F] */
+    float *d_norm1, *d_qkv_weight, *d_o_weight, *d_norm2, *d_gate_up_weight, *d_down_weight;
+    float *x;             /* [rows,H]     input */
+    float *qkv;           /* [rows,q+2kv] after RoPE */
+    float *o;             /* [rows,q]     attention's output */
+    float *log_sum;       /* [sequences,heads,tokens] */
+    float *mid;           /* [rows,H]     x + attention */
+    float *gate_up;       /* [rows,2F]; backward overwrites it by its gradient */
+};
+
+void layer_forward(struct stage *stage, const struct layer *layer, int64_t sequences, int64_t tokens, float *out);
+/* Scratch `gradient` holds the gradient of the layer's output and becomes that of its input. */
+void layer_backward(struct stage *stage, const struct layer *layer, int64_t sequences, int64_t tokens);
+
+/* Σ loss of the last stage's `output`; when scale is not 0, weight gradients and scratch `gradient` of scale·Σ loss. */
+double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, float scale);
+void head_logits(struct stage *stage, int64_t rows, float *out);
+
+#endif

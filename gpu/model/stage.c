@@ -1,0 +1,302 @@
+/*
+ * A stage's life: all memory at once, forward into a slot, loss, backward from it, the optimiser step. Slots are independent: what is
+ * shared lies in scratch and in the fields `resident` and `ready`, which say whose it is.
+ */
+#include "gpu/model/model.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "gpu/model/inside.h"
+#include "ssh/base/mem.h"
+
+static int take_blocks(struct stage *stage)
+{
+    struct {
+        float **block;
+        size_t floats;
+    } blocks[] = {
+        {&stage->weights, stage->at.floats},          {&stage->gradients, stage->at.floats},
+        {&stage->moments[0], stage->at.floats},       {&stage->moments[1], stage->at.floats},
+        {&stage->activations, stage->kept.floats},    {&stage->scratch, stage->work.floats},
+    };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        *blocks[i].block = stage->ops->alloc(stage->device, blocks[i].floats * sizeof(float));
+        if (!*blocks[i].block)
+            return ERR_MEMORY;
+    }
+    if (stage->shape.first) {
+        stage->ids = mem_large((size_t)(stage->shape.slots * stage->kept.rows) * sizeof(uint32_t));
+        if (!stage->ids)
+            return ERR_MEMORY;
+    }
+    return 0;
+}
+
+int stage_new(const struct ops *ops, struct device *device, const struct stage_shape *shape, struct stage **stage, struct why *why)
+{
+    int err = stage_check(shape, why);
+    if (err)
+        return err;
+    struct stage *new = mem_new(sizeof *new);
+    *new = (struct stage){.ops = ops, .device = device, .shape = *shape, .resident = -1, .ready = -1};
+    carve_weights(shape, &new->at, NULL);
+    carve_activations(shape, &new->kept);
+    carve_scratch(shape, &new->work);
+    new->tensors = mem_array((size_t)new->at.tensors, sizeof *new->tensors);
+    carve_weights(shape, &new->at, new->tensors);
+    new->slots = mem_array((size_t)shape->slots, sizeof *new->slots);
+    new->frequency = mem_array((size_t)shape->model.head_width / 2, sizeof(float));
+    for (int64_t i = 0; i < shape->model.head_width / 2; i++)
+        new->frequency[i] = (float)pow((double)shape->model.rope_theta, -2.0 * (double)i / (double)shape->model.head_width);
+    if (take_blocks(new) != 0) {
+        struct stage_memory m = stage_memory(shape);
+        stage_free(new);
+        return why_set(why, ERR_MEMORY, "layers %" PRId64 " to %" PRId64 " need %.2f GiB (weights %.2f, gradients %.2f, optimiser "
+                       "%.2f, %" PRId64 " micro-batches %.2f, scratch %.2f) and this device has less; use more stages, a smaller "
+                       "micro-batch or pipeline.recompute", shape->first_layer, shape->first_layer + shape->layers - 1,
+                       (double)m.total / 0x1p30, (double)m.weights / 0x1p30, (double)m.gradients / 0x1p30,
+                       (double)m.optimizer / 0x1p30, shape->slots, (double)m.activations / 0x1p30, (double)m.scratch / 0x1p30);
+    }
+    for (int64_t i = 0; shape->first && i < shape->slots; i++)
+        new->slots[i].ids = new->ids + i * new->kept.rows;
+    *stage = new;
+    return 0;
+}
+
+void stage_free(struct stage *stage)
+{
+    if (!stage)
+        return;
+    float *blocks[] = {stage->weights, stage->gradients, stage->moments[0], stage->moments[1], stage->activations, stage->scratch};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (blocks[i])
+            stage->ops->free(stage->device, blocks[i]);
+    mem_large_free(stage->ids);
+    mem_free(stage->tensors);
+    mem_free(stage->slots);
+    mem_free(stage->frequency);
+    mem_free(stage);
+}
+
+/* ---- where a slot's things lie ---- */
+
+static float *set_of(const struct stage *stage, int slot)
+{
+    return stage->activations + stage->kept.sets + (size_t)slot * stage->kept.sets_stride;
+}
+
+/* The input of layer i of the slot, i = 0: of the stage. */
+static float *x_of(const struct stage *stage, int slot, int64_t layer)
+{
+    const struct carve_activations *kept = &stage->kept;
+    if (layer < kept->x_first)
+        return stage->activations + kept->inputs + (size_t)slot * kept->inputs_stride;
+    return set_of(stage, slot) + kept->x + (size_t)(layer - kept->x_first) * kept->x_stride;
+}
+
+static struct layer layer_of(const struct stage *stage, int slot, int64_t index)
+{
+    const struct carve_weights *at = &stage->at;
+    const struct carve_activations *kept = &stage->kept;
+    size_t offset = at->first_layer + (size_t)index * at->layer_stride;
+    const float *w = stage->weights + offset;
+    float *d = stage->gradients + offset;
+    float *a = set_of(stage, slot) + kept->layer + (size_t)index * kept->layer_stride;
+    return (struct layer){
+        .norm1 = w + at->norm1, .qkv_weight = w + at->qkv, .o_weight = w + at->o,
+        .norm2 = w + at->norm2, .gate_up_weight = w + at->gate_up, .down_weight = w + at->down,
+        .d_norm1 = d + at->norm1, .d_qkv_weight = d + at->qkv, .d_o_weight = d + at->o,
+        .d_norm2 = d + at->norm2, .d_gate_up_weight = d + at->gate_up, .d_down_weight = d + at->down,
+        .x = x_of(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
+        .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
+    };
+}
+
+static void copy(struct stage *stage, float *to, const float *from, int64_t count)
+{
+    if (to == from)
+        return;
+    stage->ops->fill(stage->device, to, 0, count);
+    stage->ops->add(stage->device, to, from, count);
+}
+
+static struct slot *slot_at(struct stage *stage, int slot)
+{
+    BUG_IF(slot < 0 || slot >= stage->shape.slots);
+    return &stage->slots[slot];
+}
+
+float *stage_input(struct stage *stage, int slot)
+{
+    slot_at(stage, slot);
+    return stage->shape.first ? NULL : x_of(stage, slot, 0);
+}
+
+float *stage_gradient(struct stage *stage)
+{
+    return stage->shape.last ? NULL : stage->scratch + stage->work.gradient;
+}
+
+/* ---- forward, loss, backward ---- */
+
+/* From the slot's ids or input to `output`, filling the slot's set. */
+static void run_forward(struct stage *stage, int slot)
+{
+    const struct slot *s = &stage->slots[slot];
+    float *output = stage->scratch + stage->work.output;
+    if (stage->shape.first)
+        stage->ops->embedding_forward(stage->device, x_of(stage, slot, 0), stage->weights + stage->at.embedding, s->ids,
+                                      s->sequences * s->tokens, stage->shape.model.hidden);
+    for (int64_t i = 0; i < stage->shape.layers; i++) {
+        struct layer layer = layer_of(stage, slot, i);
+        layer_forward(stage, &layer, s->sequences, s->tokens, i + 1 < stage->shape.layers ? x_of(stage, slot, i + 1) : output);
+    }
+    stage->resident = slot;
+}
+
+const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, const float *x, int64_t sequences, int64_t tokens)
+{
+    struct slot *s = slot_at(stage, slot);
+    int64_t rows = sequences * tokens;
+    BUG_IF(sequences < 1 || tokens < 1 || rows > stage->kept.rows);
+    s->sequences = sequences;
+    s->tokens = tokens;
+    stage->ready = -1;
+    if (stage->shape.first) {
+        BUG_IF(!ids || x || !model_ids_fit(&stage->shape.model, ids, rows));
+        memcpy(s->ids, ids, (size_t)rows * sizeof *ids);
+    } else {
+        BUG_IF(!x);
+        copy(stage, x_of(stage, slot, 0), x, rows * stage->shape.model.hidden);
+    }
+    run_forward(stage, slot);
+    return stage->shape.last ? NULL : stage->scratch + stage->work.output;
+}
+
+double stage_loss(struct stage *stage, int slot, const uint32_t *targets, float scale)
+{
+    const struct slot *s = slot_at(stage, slot);
+    BUG_IF(!stage->shape.last || stage->resident != slot || !s->tokens);
+    for (int64_t i = 0; i < s->sequences * s->tokens; i++)
+        BUG_IF(targets[i] != UINT32_MAX && (int64_t)targets[i] >= stage->shape.model.vocabulary);
+    double loss = head_loss(stage, s->sequences * s->tokens, targets, scale);
+    stage->ready = scale != 0 ? slot : -1;
+    return loss;
+}
+
+void stage_logits(struct stage *stage, float *out)
+{
+    BUG_IF(!stage->shape.last || stage->resident < 0);
+    const struct slot *s = &stage->slots[stage->resident];
+    head_logits(stage, s->sequences * s->tokens, out);
+}
+
+const float *stage_backward(struct stage *stage, int slot, const float *dy)
+{
+    struct slot *s = slot_at(stage, slot);
+    int64_t rows = s->sequences * s->tokens, hidden = stage->shape.model.hidden;
+    float *gradient = stage->scratch + stage->work.gradient;
+    BUG_IF(!rows || stage->shape.last != !dy || (stage->shape.last && stage->ready != slot));
+    if (dy)
+        copy(stage, gradient, dy, rows * hidden);
+    if (stage->shape.recompute && stage->resident != slot)
+        run_forward(stage, slot);
+    for (int64_t i = stage->shape.layers - 1; i >= 0; i--) {
+        struct layer layer = layer_of(stage, slot, i);
+        layer_backward(stage, &layer, s->sequences, s->tokens);
+    }
+    if (stage->shape.first)
+        stage->ops->embedding_backward(stage->device, stage->gradients + stage->at.embedding, gradient, s->ids, rows, hidden);
+    if (stage->resident == slot)
+        stage->resident = -1; /* gate|up is overwritten */
+    stage->ready = -1;
+    s->tokens = 0;
+    return stage->shape.first ? NULL : gradient;
+}
+
+/* ---- the optimiser step ---- */
+
+/* The last stage's copy of a tied embedding; CARVE_NONE when there is none. */
+static size_t tied_copy(const struct stage *stage)
+{
+    return stage->shape.model.tied && stage->shape.last && !stage->shape.first ? stage->at.head : CARVE_NONE;
+}
+
+double stage_gradient_squares(struct stage *stage)
+{
+    double squares = 0;
+    for (int i = 0; i < stage->at.tensors; i++) {
+        const struct carve_tensor *t = &stage->tensors[i];
+        if (t->offset != tied_copy(stage))
+            squares += stage->ops->sum_squares(stage->device, stage->gradients + t->offset, t->rows * t->columns);
+    }
+    return squares;
+}
+
+void stage_zero_gradients(struct stage *stage)
+{
+    stage->ops->fill(stage->device, stage->gradients, 0, (int64_t)stage->at.floats);
+}
+
+void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
+{
+    BUG_IF(t < 1);
+    struct adamw now = *settings;
+    now.correction1 = (float)(1 - pow((double)settings->beta1, (double)t));
+    now.correction2 = (float)(1 - pow((double)settings->beta2, (double)t));
+    for (int i = 0; i < stage->at.tensors; i++) {
+        const struct carve_tensor *tensor = &stage->tensors[i];
+        size_t at = tensor->offset;
+        now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
+        stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, stage->moments[0] + at, stage->moments[1] + at,
+                          tensor->rows * tensor->columns, &now);
+    }
+    stage_zero_gradients(stage);
+    stage->resident = -1;
+}
+
+/* ---- a tied head on another stage ---- */
+
+static size_t tied_offset(const struct stage *stage)
+{
+    if (!stage->shape.model.tied || stage->shape.first == stage->shape.last)
+        return CARVE_NONE;
+    return stage->shape.first ? stage->at.embedding : stage->at.head;
+}
+
+int64_t stage_tied_count(const struct stage *stage)
+{
+    return tied_offset(stage) == CARVE_NONE ? 0 : stage->shape.model.vocabulary * stage->shape.model.hidden;
+}
+
+static float *tied_at(struct stage *stage, int64_t first, int64_t count)
+{
+    BUG_IF(first < 0 || count < 1 || first + count > stage_tied_count(stage));
+    return stage->gradients + tied_offset(stage) + first;
+}
+
+void stage_tied_get(struct stage *stage, int64_t first, int64_t count, float *values)
+{
+    stage->ops->copy_out(stage->device, values, tied_at(stage, first, count), (size_t)count * sizeof *values);
+    stage->ops->finish(stage->device);
+}
+
+void stage_tied_set(struct stage *stage, int64_t first, int64_t count, const float *values)
+{
+    stage->ops->copy_in(stage->device, tied_at(stage, first, count), values, (size_t)count * sizeof *values);
+    stage->ops->finish(stage->device);
+}
+
+void stage_tied_add(struct stage *stage, int64_t first, int64_t count, const float *values)
+{
+    float *gradient = tied_at(stage, first, count), *staging = stage->scratch + stage->work.normed;
+    int64_t most = stage->kept.rows * stage->shape.model.hidden;
+    for (int64_t done = 0; done < count;) {
+        int64_t part = count - done < most ? count - done : most;
+        stage->ops->copy_in(stage->device, staging, values + done, (size_t)part * sizeof *values);
+        stage->ops->add(stage->device, gradient + done, staging, part);
+        done += part;
+    }
+    stage->ops->finish(stage->device);
+}

@@ -1,0 +1,155 @@
+/*
+ * The weights of a stage by their Hugging Face names: fresh, from a checkpoint, in and out for tests and hashes. Large tensors pass
+ * through a small host buffer in pieces.
+ */
+#include "gpu/model/model.h"
+
+#include <inttypes.h>
+
+#include "gpu/model/checkpoint.h"
+#include "gpu/model/fresh.h"
+#include "gpu/model/inside.h"
+#include "ssh/base/hash.h"
+#include "ssh/base/mem.h"
+
+#define PIECE ((int64_t)1 << 20) /* floats of the host buffer, at least the longest row (carve.c): 4 MiB */
+
+static void fresh_tensor(struct stage *stage, const struct carve_tensor *t, uint64_t seed, float *piece)
+{
+    float *weights = stage->weights + t->offset;
+    int64_t total = t->rows * t->columns;
+    if (t->deviation == 0) {
+        stage->ops->fill(stage->device, weights, 1, total);
+        return;
+    }
+    for (int64_t done = 0; done < total;) {
+        int64_t count = total - done < PIECE ? total - done : PIECE;
+        fresh_normal(seed, t->name, (uint64_t)done, count, t->deviation, piece);
+        stage->ops->copy_in(stage->device, weights + done, piece, (size_t)count * sizeof *piece);
+        stage->ops->finish(stage->device);
+        done += count;
+    }
+}
+
+void stage_fresh(struct stage *stage, uint64_t seed)
+{
+    float *piece = mem_array((size_t)PIECE, sizeof *piece);
+    for (int i = 0; i < stage->at.tensors; i++)
+        fresh_tensor(stage, &stage->tensors[i], seed, piece);
+    stage->resident = -1;
+    mem_free(piece);
+}
+
+static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const struct carve_tensor *t, float *piece, struct why *why)
+{
+    int64_t rows_at_once = PIECE / t->columns;
+    BUG_IF(rows_at_once < 1);
+    for (int64_t row = 0; row < t->rows; row += rows_at_once) {
+        int64_t rows = t->rows - row < rows_at_once ? t->rows - row : rows_at_once;
+        int err = checkpoint_get_rows(checkpoint, t->name, t->dims, t->rows, t->columns, row, rows, piece, why);
+        if (err)
+            return err;
+        stage->ops->copy_in(stage->device, stage->weights + t->offset + row * t->columns, piece,
+                            (size_t)(rows * t->columns) * sizeof *piece);
+        stage->ops->finish(stage->device);
+    }
+    return 0;
+}
+
+static int same_model(const struct model_shape *ours, const struct model_shape *theirs, const char *folder, struct why *why)
+{
+    const struct {
+        const char *name;
+        double ours, theirs;
+    } sides[] = {
+        {"hidden", (double)ours->hidden, (double)theirs->hidden},
+        {"layers", (double)ours->layers, (double)theirs->layers},
+        {"heads", (double)ours->heads, (double)theirs->heads},
+        {"kv_heads", (double)ours->kv_heads, (double)theirs->kv_heads},
+        {"head_width", (double)ours->head_width, (double)theirs->head_width},
+        {"ffn", (double)ours->ffn, (double)theirs->ffn},
+        {"vocabulary", (double)ours->vocabulary, (double)theirs->vocabulary},
+        {"a tied head", ours->tied, theirs->tied},
+        {"rope_theta", (double)ours->rope_theta, (double)theirs->rope_theta},
+        {"norm_epsilon", (double)ours->norm_epsilon, (double)theirs->norm_epsilon},
+    };
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
+        if (sides[i].ours < sides[i].theirs || sides[i].ours > sides[i].theirs)
+            return why_set(why, ERR_INVALID, "%s/config.json has %s = %.9g, this run was planned with %.9g", folder, sides[i].name,
+                           sides[i].theirs, sides[i].ours);
+    return 0;
+}
+
+int stage_load(struct stage *stage, const char *folder, struct why *why)
+{
+    struct model_shape shape;
+    struct checkpoint *checkpoint = NULL;
+    int err = checkpoint_shape(folder, &shape, why);
+    if (err == 0)
+        err = same_model(&stage->shape.model, &shape, folder, why);
+    if (err == 0)
+        err = checkpoint_open(folder, &checkpoint, why);
+    if (err)
+        return err;
+    float *piece = mem_array((size_t)PIECE, sizeof *piece);
+    for (int i = 0; i < stage->at.tensors && err == 0; i++)
+        err = load_tensor(stage, checkpoint, &stage->tensors[i], piece, why);
+    stage->resident = -1;
+    mem_free(piece);
+    checkpoint_close(checkpoint);
+    return err;
+}
+
+int stage_tensor_count(const struct stage *stage)
+{
+    return stage->at.tensors;
+}
+
+static const struct carve_tensor *tensor_at(const struct stage *stage, int index)
+{
+    BUG_IF(index < 0 || index >= stage->at.tensors);
+    return &stage->tensors[index];
+}
+
+void stage_tensor(const struct stage *stage, int index, struct tensor_info *info)
+{
+    const struct carve_tensor *t = tensor_at(stage, index);
+    *info = (struct tensor_info){.dims = t->dims, .shape = {t->rows, t->columns}};
+    memcpy(info->name, t->name, sizeof info->name);
+}
+
+void stage_tensor_get(struct stage *stage, int index, float *out, bool gradient)
+{
+    const struct carve_tensor *t = tensor_at(stage, index);
+    stage->ops->copy_out(stage->device, out, (gradient ? stage->gradients : stage->weights) + t->offset,
+                         (size_t)(t->rows * t->columns) * sizeof *out);
+    stage->ops->finish(stage->device);
+}
+
+void stage_tensor_set(struct stage *stage, int index, const float *in)
+{
+    const struct carve_tensor *t = tensor_at(stage, index);
+    stage->ops->copy_in(stage->device, stage->weights + t->offset, in, (size_t)(t->rows * t->columns) * sizeof *in);
+    stage->ops->finish(stage->device);
+    stage->resident = -1;
+}
+
+uint64_t stage_hash(struct stage *stage)
+{
+    float *piece = mem_array((size_t)PIECE, sizeof *piece);
+    uint64_t hash = HASH_START;
+    for (int i = 0; i < stage->at.tensors; i++) {
+        const struct carve_tensor *t = &stage->tensors[i];
+        int64_t total = t->rows * t->columns;
+        hash = hash_add(hash, t->name, strlen(t->name));
+        for (int64_t done = 0; done < total;) {
+            int64_t count = total - done < PIECE ? total - done : PIECE;
+            stage->ops->copy_out(stage->device, piece, stage->weights + t->offset + done, (size_t)count * sizeof *piece);
+            stage->ops->finish(stage->device);
+            hash = hash_add(hash, piece, (size_t)count * sizeof *piece);
+            done += count;
+        }
+    }
+    mem_free(piece);
+    return hash_finish(hash);
+}

@@ -20,6 +20,11 @@
 #define PROFILE_ROWS 64
 #define PROFILE_HOST_ROWS 8
 #define PROFILE_SET (-1)
+#define PROFILE_NAME 40 /* longest name of a run or host: they become file names */
+#define PROFILE_NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+#define PROFILE_NAME_RULE "1 to 40 letters, digits, '-', '_' or '.', not beginning with '.' or '-'"
+#define PROFILE_SETTINGS_BYTES (64 * 1024) /* of a profile with all its hosts */
+#define PROFILE_MESSAGE_BYTES (255 << 20)  /* of a micro-batch at a boundary; the wire carries a little more */
 
 enum host_kind { HOST_LOCAL };
 enum model_head { HEAD_UNTIED, HEAD_TIED };
@@ -132,6 +137,10 @@ int profile_line(const struct profile *profile, const char *name);
 int profile_set(struct profile *profile, const char *name, const char *value, struct why *why);
 int profile_get(const struct profile *profile, const char *name, char *out, size_t size, struct why *why);
 
+struct profile_host *profile_find_host(struct profile *profile, const char *name); /* NULL when there is none */
+/* With the defaults of the host rows; NULL when the name is no good, taken, or there is no room. */
+struct profile_host *profile_add_host(struct profile *profile, const char *name, struct why *why);
+
 /* NAME=VALUE lines of all rows; ERR_FULL when `out` is too small. */
 int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why);
 /* Hostile input: every line must be a row in range. Rows that are missing keep their defaults. */
@@ -139,7 +148,10 @@ int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *pro
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
 
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is
- * not there is added at the end of its section, a section at the end of the file. */
+ * not there is added at the end of its section, a section at the end of the file. The value is checked by the table. */
 int profile_write_value(const char *path, const char *name, const char *value, struct why *why);
+/* The text of `from` as `to` (0600), with what profile_read and profile_set decided written into it: the run's name, absolute
+ * paths, the shape of a checkpoint. So that reading `to` elsewhere gives the same profile. */
+int profile_copy(const char *from, const struct profile *profile, const char *to, struct why *why);
 
 #endif

@@ -1,0 +1,472 @@
+#include "profiles/fields.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/profile.h"
+#include "ssh/base/text.h"
+
+#define IN_RUN(member) .offset = offsetof(struct profile, member), .size = sizeof(((struct profile *)0)->member)
+#define IN_HOST(member) .offset = offsetof(struct profile_host, member), .size = sizeof(((struct profile_host *)0)->member)
+
+#define SECOND 1e9
+#define RATE_MOST 1e12
+
+static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL}; /* enum log_level */
+static const char *const heads[] = {[HEAD_UNTIED] = "untied", [HEAD_TIED] = "tied", NULL};
+static const char *const tokenizers[] = {[TOKENIZER_BYTES] = "bytes", NULL};
+static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
+static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", NULL};
+static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf16", [VALUES_INT8] = "int8",
+                                     [VALUES_INT4] = "int4", NULL};
+static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
+static const char *const references[] = {[REFERENCE_NONE] = "none", [REFERENCE_MEAN] = "mean", NULL};
+static const char *const securities[] = {[SECURITY_TLS] = "tls", [SECURITY_PLAIN] = "plain", NULL};
+static const char *const host_kinds[] = {[HOST_LOCAL] = "local", NULL};
+
+static const struct field rows[] = {
+    {.section = "run", .key = "name", .type = FIELD_TEXT, .unit = "", .initial = "", .applier = APPLIES_CONSOLE, IN_RUN(name),
+     .help = "What the run is called: its folder, its logs and every command use this name. Without it, the name of the "
+             "profile's file without .ini."},
+    {.section = "run", .key = "seed", .type = FIELD_INTEGER, .unit = "", .minimum = 0, .maximum = 9007199254740991.0,
+     .initial = "1", .applier = APPLIES_ALL_STAGES, IN_RUN(seed),
+     .help = "Decides fresh weights, the order of the text and which channels the mask keeps. The same seed gives the same run."},
+    {.section = "run", .key = "steps", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e9, .initial = "1000",
+     .applier = APPLIES_SCHEDULER, IN_RUN(steps), .help = "Optimiser steps until the run is finished."},
+    {.section = "run", .key = "timeout", .type = FIELD_DURATION, .unit = "", .minimum = SECOND / 10, .maximum = 86400 * SECOND,
+     .initial = "10s", .applier = APPLIES_ALL_STAGES, IN_RUN(timeout_ns),
+     .help = "How long a greeting over the network may take. Heartbeats, silence, redialling and every other deadline are "
+             "derived from this one number."},
+    {.section = "run", .key = "listen", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "127.0.0.1:0",
+     .applier = APPLIES_SCHEDULER, IN_RUN(listen),
+     .help = "Where the scheduler waits for its hosts. Port 0 takes any free port."},
+    {.section = "run", .key = "log", .type = FIELD_CHOICE, .unit = "", .choices = log_levels, .initial = "info",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(log_level), .help = "How much the log files say."},
+
+    {.section = "model", .key = "path", .type = FIELD_TEXT, .unit = "", .initial = "", .applier = APPLIES_ALL_STAGES,
+     IN_RUN(model_path),
+     .help = "A Hugging Face folder to start from; the shape below is then read from its config.json. Without it, training "
+             "begins with fresh weights of the shape below."},
+    {.section = "model", .key = "hidden", .type = FIELD_INTEGER, .unit = "channels", .minimum = 2, .maximum = 32768,
+     .initial = "256", .applier = APPLIES_ALL_STAGES, IN_RUN(hidden), .help = "Width of the model: channels of a token."},
+    {.section = "model", .key = "layers", .type = FIELD_INTEGER, .unit = "layers", .minimum = 1, .maximum = 1024, .initial = "6",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(layers), .help = "Transformer layers of the whole model."},
+    {.section = "model", .key = "heads", .type = FIELD_INTEGER, .unit = "heads", .minimum = 1, .maximum = 1024, .initial = "8",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(heads), .help = "Attention heads; they divide model.hidden."},
+    {.section = "model", .key = "kv_heads", .type = FIELD_INTEGER, .unit = "heads", .minimum = 1, .maximum = 1024, .initial = "4",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(kv_heads), .help = "Key and value heads; they divide model.heads."},
+    {.section = "model", .key = "ffn", .type = FIELD_INTEGER, .unit = "channels", .minimum = 1, .maximum = 262144,
+     .initial = "512", .applier = APPLIES_ALL_STAGES, IN_RUN(ffn), .help = "Inner width of the feed-forward part of a layer."},
+    {.section = "model", .key = "vocabulary", .type = FIELD_INTEGER, .unit = "tokens", .minimum = 2, .maximum = 1048576,
+     .initial = "256", .applier = APPLIES_ALL_STAGES, IN_RUN(vocabulary), .help = "How many different tokens there are."},
+    {.section = "model", .key = "head", .type = FIELD_CHOICE, .unit = "", .choices = heads, .initial = "untied",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(head_tie),
+     .help = "Whether the output head has its own weights or shares those of the embedding, which needs a single stage."},
+    {.section = "model", .key = "rope_theta", .type = FIELD_REAL, .unit = "", .minimum = 1, .maximum = 1e9, .initial = "10000",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(rope_theta), .help = "Base of the rotary position angles."},
+    {.section = "model", .key = "norm_epsilon", .type = FIELD_REAL, .unit = "", .minimum = 1e-12, .maximum = 0.1,
+     .initial = "1e-05", .applier = APPLIES_ALL_STAGES, IN_RUN(norm_epsilon),
+     .help = "Added to the mean square in every norm, against division by zero."},
+
+    {.section = "data", .key = "path", .type = FIELD_TEXT, .unit = "", .initial = NULL, .applier = APPLIES_STAGE,
+     IN_RUN(data_paths),
+     .help = "Text to learn from: files and shell patterns, separated by blanks. Further lines may follow, indented."},
+    {.section = "data", .key = "tokenizer", .type = FIELD_CHOICE, .unit = "", .choices = tokenizers, .initial = "bytes",
+     .applier = APPLIES_STAGE, IN_RUN(tokenizer), .help = "How text becomes tokens: every byte is one."},
+    {.section = "data", .key = "validation", .type = FIELD_REAL, .unit = "", .minimum = 0.001, .maximum = 0.5, .initial = "0.05",
+     .applier = APPLIES_STAGE, IN_RUN(validation_share),
+     .help = "Share of the text, from its end, that is never trained on and judges the model."},
+    {.section = "data", .key = "validation_windows", .type = FIELD_INTEGER, .unit = "windows", .minimum = 1, .maximum = 65536,
+     .initial = "64", .applier = APPLIES_STAGE, IN_RUN(validation_windows),
+     .help = "How many windows of that share one evaluation reads."},
+
+    {.section = "train", .key = "sequence", .type = FIELD_INTEGER, .unit = "tokens", .minimum = 2, .maximum = 65535,
+     .initial = "256", .applier = APPLIES_ALL_STAGES, IN_RUN(sequence), .help = "Tokens of one training window."},
+    {.section = "train", .key = "micro_batch", .type = FIELD_INTEGER, .unit = "windows", .minimum = 1, .maximum = 65535,
+     .initial = "4", .applier = APPLIES_ALL_STAGES, IN_RUN(micro_batch),
+     .help = "Windows that go through the pipeline together."},
+    {.section = "train", .key = "micro_batches", .type = FIELD_INTEGER, .unit = "micro-batches", .minimum = 1, .maximum = 65535,
+     .initial = "8", .applier = APPLIES_ALL_STAGES, IN_RUN(micro_batches),
+     .help = "Micro-batches of one optimiser step. More of them keep a long pipeline busy."},
+    {.section = "train", .key = "learning_rate", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.0003",
+     .live = true, .applier = APPLIES_STAGE, IN_RUN(learning_rate), .help = "Highest learning rate of AdamW, after warm-up."},
+    {.section = "train", .key = "schedule", .type = FIELD_CHOICE, .unit = "", .choices = schedules, .initial = "cosine",
+     .applier = APPLIES_STAGE, IN_RUN(schedule), .help = "How the learning rate goes on after warm-up."},
+    {.section = "train", .key = "warmup", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e9, .initial = "20",
+     .applier = APPLIES_STAGE, IN_RUN(warmup), .help = "Steps in which the learning rate rises from zero."},
+    {.section = "train", .key = "final_lr_share", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.1",
+     .applier = APPLIES_STAGE, IN_RUN(final_share), .help = "The cosine ends at this share of the learning rate."},
+    {.section = "train", .key = "weight_decay", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.01",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(weight_decay), .help = "Decoupled weight decay of AdamW, on matrices only."},
+    {.section = "train", .key = "beta1", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.9999, .initial = "0.9",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(beta1), .help = "Memory of AdamW for the gradient."},
+    {.section = "train", .key = "beta2", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.99999, .initial = "0.95",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(beta2), .help = "Memory of AdamW for the squared gradient."},
+    {.section = "train", .key = "epsilon", .type = FIELD_REAL, .unit = "", .minimum = 1e-16, .maximum = 0.1, .initial = "1e-08",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(epsilon), .help = "Added to the denominator of AdamW."},
+    {.section = "train", .key = "clip", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e6, .initial = "1",
+     .applier = APPLIES_STAGE, IN_RUN(clip),
+     .help = "Largest norm of the gradient of the whole model; a longer one is scaled down. 0 never scales."},
+    {.section = "train", .key = "evaluate_every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e9,
+     .initial = "0", .applier = APPLIES_STAGE, IN_RUN(evaluate_every),
+     .help = "Steps between un-masked evaluations. 0 evaluates only before the first and after the last step."},
+
+    {.section = "pipeline", .key = "stages", .type = FIELD_INTEGER, .unit = "stages", .minimum = 1,
+     .maximum = PROFILE_MAX_STAGES, .initial = "2", .applier = APPLIES_SCHEDULER, IN_RUN(stages),
+     .help = "Parts that the model is cut into, each a process. They are dealt to the hosts in the order of the file."},
+    {.section = "pipeline", .key = "in_flight", .type = FIELD_INTEGER, .unit = "micro-batches", .minimum = 0, .maximum = 65535,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(in_flight),
+     .help = "Most micro-batches that a stage holds at a time; memory is taken for them. 0 derives it from the length of the "
+             "pipeline."},
+    {.section = "pipeline", .key = "recompute", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_ALL_STAGES,
+     IN_RUN(recompute),
+     .help = "Keep only the input of a stage and compute its forward pass again before the backward pass: less memory, a "
+             "third more work."},
+
+    {.section = "boundary", .key = "codec", .type = FIELD_CHOICE, .unit = "", .choices = codecs, .initial = "mask",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(codec),
+     .help = "What crosses a cut between stages: all channels of a token, or only those that a shared mask keeps."},
+    {.section = "boundary", .key = "values", .type = FIELD_CHOICE, .unit = "", .choices = values, .initial = "bf16",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(values), .help = "Number format of the values that travel."},
+    {.section = "boundary", .key = "gain", .type = FIELD_CHOICE, .unit = "", .choices = gains, .initial = "one",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(gain),
+     .help = "Factor on the kept channels: none, 1/(1-rate), or the one that restores a token's root mean square."},
+    {.section = "boundary", .key = "reference", .type = FIELD_CHOICE, .unit = "", .choices = references, .initial = "mean",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(reference),
+     .help = "What stands in for the channels that did not travel: zero, or the channel's mean, which is sent now and then."},
+    {.section = "boundary", .key = "refresh", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e9,
+     .initial = "20", .applier = APPLIES_ALL_STAGES, IN_RUN(refresh), .help = "Steps between two measurements of the reference."},
+    {.section = "boundary", .key = "checksum", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_ALL_STAGES,
+     IN_RUN(debug_checksum), .help = "Send a checksum of the mask along, so that two ends that disagree are noticed."},
+
+    {.section = "mask", .key = "rate", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999, .initial = "0.95",
+     .live = true, .applier = APPLIES_STAGE, IN_RUN(mask_rate),
+     .help = "Share of a token's channels that do not travel."},
+
+    {.section = "link", .key = "security", .type = FIELD_CHOICE, .unit = "", .choices = securities, .initial = "tls",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(security),
+     .help = "TLS 1.3 with certificates of this run on both sides; or plain TCP, for a network that you trust."},
+    {.section = "link", .key = "pace", .type = FIELD_RATE, .unit = "", .minimum = 0, .maximum = RATE_MOST, .initial = "0",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(link_rate_bps), .help = "Limit of every road between stages. 0 sets none."},
+    {.section = "link", .key = "slow_rate", .type = FIELD_RATE, .unit = "", .minimum = 0, .maximum = RATE_MOST, .initial = "0",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(slow_rate_bps),
+     .help = "Rehearse a slow network: the rate of every road between stages. 0 leaves it as it is."},
+    {.section = "link", .key = "slow_delay", .type = FIELD_DURATION, .unit = "", .minimum = 0, .maximum = 60 * SECOND,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(slow_delay_ns),
+     .help = "Rehearse a far network: the delay of every road between stages, one way."},
+    {.section = "link", .key = "slow_jitter", .type = FIELD_DURATION, .unit = "", .minimum = 0, .maximum = 60 * SECOND,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(slow_jitter_ns),
+     .help = "Rehearse an uneven network: up to so much is added to the delay at random."},
+    {.section = "link", .key = "record", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_ALL_STAGES,
+     IN_RUN(record), .help = "Keep all that the roads between stages carry in the run's folder, for kedge decode."},
+
+    {.section = "host", .key = "kind", .type = FIELD_CHOICE, .unit = "", .choices = host_kinds, .initial = "local",
+     .applier = APPLIES_CONSOLE, IN_HOST(kind), .help = "How the host is reached: local is this machine."},
+    {.section = "host", .key = "listen", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "127.0.0.1:0",
+     .applier = APPLIES_AGENT, IN_HOST(listen),
+     .help = "Where the stages of the host wait for their neighbours. Port 0 takes any free port."},
+    {.section = "host", .key = "announce", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "", .applier = APPLIES_AGENT,
+     IN_HOST(announce), .help = "How the neighbours reach that place from outside. Without it, as it was bound."},
+    {.section = "host", .key = "uplink", .type = FIELD_RATE, .unit = "", .minimum = 0, .maximum = RATE_MOST, .initial = "0",
+     .applier = APPLIES_SCHEDULER, IN_HOST(uplink_bps),
+     .help = "What the host may send altogether; its stages share it. 0 sets no limit."},
+    {.section = "host", .key = "threads", .type = FIELD_INTEGER, .unit = "threads", .minimum = 0, .maximum = 1024, .initial = "0",
+     .applier = APPLIES_SCHEDULER, IN_HOST(threads),
+     .help = "Compute threads of each stage. 0 shares the cores of the machine among the stages on it."},
+};
+
+#define ROW_COUNT (sizeof rows / sizeof *rows)
+_Static_assert(ROW_COUNT <= PROFILE_ROWS, "struct profile has no place for the lines of all rows");
+
+/* ---- find ---- */
+
+const struct field *field_all(size_t *count)
+{
+    *count = ROW_COUNT;
+    return rows;
+}
+
+int field_index(const struct field *field)
+{
+    return (int)(field - rows);
+}
+
+bool field_is_host(const struct field *field)
+{
+    return strcmp(field->section, "host") == 0;
+}
+
+int field_host_index(const struct field *field)
+{
+    int index = 0;
+    BUG_IF(!field_is_host(field));
+    for (const struct field *row = rows; row < field; row++)
+        index += field_is_host(row);
+    BUG_IF(index >= PROFILE_HOST_ROWS);
+    return index;
+}
+
+const char *field_name(const struct field *field, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%s", field->section, field->key);
+    return out;
+}
+
+const struct field *field_find(const char *name)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        size_t section = strlen(rows[i].section);
+        if (strncmp(name, rows[i].section, section) == 0 && name[section] == '.' && strcmp(name + section + 1, rows[i].key) == 0)
+            return &rows[i];
+    }
+    return NULL;
+}
+
+const char *field_nearest(const char *name)
+{
+    static char names[ROW_COUNT][48];
+    const char *pointers[ROW_COUNT];
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        pointers[i] = field_name(&rows[i], names[i], sizeof names[i]);
+
+    const char *near = text_nearest(name, pointers, ROW_COUNT);
+    if (near)
+        return near;
+    /* The right key in the wrong section. */
+    const char *dot = strrchr(name, '.'), *key = dot ? dot + 1 : name, *same = NULL;
+    int found = 0;
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        if (strcmp(key, rows[i].key) == 0) {
+            same = pointers[i];
+            found++;
+        }
+    }
+    return found == 1 ? same : NULL;
+}
+
+/* ---- numbers as text: exact, and independent of the locale of a terminal program ---- */
+
+static void format_real(double value, char *out, size_t size)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, size, "%.*g", digits, value);
+        char *point = strchr(out, ',');
+        if (point)
+            *point = '.';
+        double back;
+        if (text_to_real(out, &back) == 0 && back == value) /* the fewest digits that come back */
+            return;
+    }
+}
+
+struct unit {
+    const char *name;
+    uint64_t size;
+};
+
+/* In the largest unit that divides it, so that it is exact. */
+static void format_units(uint64_t value, const struct unit *units, char *out, size_t size)
+{
+    if (value == 0) {
+        snprintf(out, size, "0");
+        return;
+    }
+    while (value % units->size)
+        units++;
+    snprintf(out, size, "%" PRIu64 "%s", value / units->size, units->name);
+}
+
+static void format_rate(uint64_t bps, char *out, size_t size)
+{
+    static const struct unit units[] = {{"Gbit", 1000000000}, {"Mbit", 1000000}, {"kbit", 1000}, {"bit", 1}};
+    format_units(bps, units, out, size);
+}
+
+static void format_duration(uint64_t ns, char *out, size_t size)
+{
+    static const struct unit units[] = {{"h", UINT64_C(3600000000000)}, {"m", UINT64_C(60000000000)}, {"s", 1000000000},
+                                        {"ms", 1000000}, {"us", 1000}, {"ns", 1}};
+    format_units(ns, units, out, size);
+}
+
+static void format_number(const struct field *field, double value, char *out, size_t size)
+{
+    if (field->type == FIELD_RATE)
+        format_rate((uint64_t)value, out, size);
+    else if (field->type == FIELD_DURATION)
+        format_duration((uint64_t)value, out, size);
+    else if (field->type == FIELD_INTEGER)
+        snprintf(out, size, "%" PRId64, (int64_t)value);
+    else
+        format_real(value, out, size);
+}
+
+/* ---- range ---- */
+
+static void range_of_choices(const struct field *field, char *out, size_t size)
+{
+    size_t used = (size_t)snprintf(out, size, "%s", field->choices[1] ? "one of " : "only ");
+    for (const char *const *choice = field->choices; *choice && used < size; choice++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", choice == field->choices ? "" : ", ", *choice);
+}
+
+void field_range(const struct field *field, char *out, size_t size)
+{
+    char least[40], most[40];
+    switch (field->type) {
+    case FIELD_BOOL:
+        snprintf(out, size, "yes or no");
+        return;
+    case FIELD_TEXT:
+        snprintf(out, size, "at most %zu bytes", field->size - 1);
+        return;
+    case FIELD_CHOICE:
+        range_of_choices(field, out, size);
+        return;
+    default:
+        format_number(field, field->minimum, least, sizeof least);
+        format_number(field, field->maximum, most, sizeof most);
+        snprintf(out, size, "%s … %s%s%s", least, most, *field->unit ? " " : "", field->unit);
+    }
+}
+
+/* ---- parse ---- */
+
+static int refuse(const struct field *field, const char *text, const char *what, struct why *why)
+{
+    char name[64], range[200];
+    field_range(field, range, sizeof range);
+    return why_set(why, ERR_INVALID, "%s = %.100s %s: %s", field_name(field, name, sizeof name), *text ? text : "(nothing)", what,
+                   range);
+}
+
+static int check_range(const struct field *field, const char *text, double value, struct why *why)
+{
+    if (value >= field->minimum && value <= field->maximum)
+        return 0;
+    return refuse(field, text, "is out of range", why);
+}
+
+static int parse_bool(const struct field *field, const char *text, void *at, struct why *why)
+{
+    bool value;
+    if (text_to_bool(text, &value))
+        return refuse(field, text, "is not an answer", why);
+    *(bool *)at = value;
+    return 0;
+}
+
+static int parse_integer(const struct field *field, const char *text, void *at, struct why *why)
+{
+    uint64_t value;
+    double real;
+    if (text_to_u64(text, &value)) {
+        /* -1 and 1e30 are numbers out of range; 2.5 and "many" are not whole numbers. */
+        if (text_to_real(text, &real) == 0 && (real < field->minimum || real > field->maximum))
+            return refuse(field, text, "is out of range", why);
+        return refuse(field, text, "is not a whole number", why);
+    }
+    int err = check_range(field, text, (double)value, why);
+    if (err == 0)
+        *(int64_t *)at = (int64_t)value;
+    return err;
+}
+
+static int parse_real(const struct field *field, const char *text, void *at, struct why *why)
+{
+    double value;
+    if (text_to_real(text, &value))
+        return refuse(field, text, "is not a number", why);
+    int err = check_range(field, text, value, why);
+    if (err == 0)
+        *(double *)at = value;
+    return err;
+}
+
+static int parse_text(const struct field *field, const char *text, void *at, struct why *why)
+{
+    while (*text == ' ' || *text == '\t')
+        text++;
+    size_t length = strlen(text);
+    while (length > 0 && (text[length - 1] == ' ' || text[length - 1] == '\t'))
+        length--;
+    if (length >= field->size)
+        return refuse(field, text, "is too long", why);
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return refuse(field, text, "has a control character", why);
+    if (length == 0 && !field->initial)
+        return refuse(field, text, "must be given", why);
+    memset(at, 0, field->size); /* no trace of the old value: profiles are compared and hashed */
+    memcpy(at, text, length);
+    return 0;
+}
+
+static int parse_choice(const struct field *field, const char *text, void *at, struct why *why)
+{
+    for (int i = 0; field->choices[i]; i++) {
+        if (strcmp(text, field->choices[i]) == 0) {
+            *(int *)at = i;
+            return 0;
+        }
+    }
+    return refuse(field, text, "is not known", why);
+}
+
+static int parse_u64(const struct field *field, const char *text, void *at, struct why *why)
+{
+    uint64_t value;
+    int err = field->type == FIELD_RATE ? text_to_rate(text, &value) : text_to_duration(text, &value);
+    if (err)
+        return refuse(field, text, field->type == FIELD_RATE ? "is not a rate such as 200Mbit" : "is not a time such as 20ms",
+                      why);
+    err = check_range(field, text, (double)value, why);
+    if (err == 0)
+        *(uint64_t *)at = value;
+    return err;
+}
+
+int field_parse(const struct field *field, const char *text, void *base, struct why *why)
+{
+    typedef int parse_fn(const struct field *, const char *, void *, struct why *);
+    static parse_fn *const parsers[] = {
+        [FIELD_BOOL] = parse_bool, [FIELD_INTEGER] = parse_integer, [FIELD_REAL] = parse_real, [FIELD_TEXT] = parse_text,
+        [FIELD_CHOICE] = parse_choice, [FIELD_RATE] = parse_u64, [FIELD_DURATION] = parse_u64,
+    };
+    return parsers[field->type](field, text, (char *)base + field->offset, why);
+}
+
+/* ---- format ---- */
+
+void field_format(const struct field *field, const void *base, char *out, size_t size)
+{
+    const void *at = (const char *)base + field->offset;
+    switch (field->type) {
+    case FIELD_BOOL:
+        snprintf(out, size, "%s", *(const bool *)at ? "yes" : "no");
+        break;
+    case FIELD_INTEGER:
+        snprintf(out, size, "%" PRId64, *(const int64_t *)at);
+        break;
+    case FIELD_REAL:
+        format_real(*(const double *)at, out, size);
+        break;
+    case FIELD_TEXT:
+        snprintf(out, size, "%s", (const char *)at);
+        break;
+    case FIELD_CHOICE:
+        snprintf(out, size, "%s", field->choices[*(const int *)at]);
+        break;
+    case FIELD_RATE:
+        format_rate(*(const uint64_t *)at, out, size);
+        break;
+    case FIELD_DURATION:
+        format_duration(*(const uint64_t *)at, out, size);
+        break;
+    }
+}

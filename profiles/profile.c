@@ -1,0 +1,221 @@
+#include "profiles/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "profiles/fields.h"
+#include "ssh/base/hash.h"
+#include "ssh/base/mem.h"
+
+#define NAME_BYTES 128              /* "host.NAME.key" */
+#define VALUE_BYTES (PROFILE_PATHS + 64)
+
+/* ---- defaults ---- */
+
+static void set_default(const struct field *row, void *base)
+{
+    struct why why = {0};
+    if (row->initial && field_parse(row, row->initial, base, &why))
+        BUG("the default of a setting is refused: %s", why.text);
+}
+
+void profile_defaults(struct profile *profile)
+{
+    size_t count;
+    const struct field *rows = field_all(&count);
+    memset(profile, 0, sizeof *profile);
+    for (size_t i = 0; i < count; i++)
+        if (!field_is_host(&rows[i]))
+            set_default(&rows[i], profile);
+}
+
+struct profile_host *profile_add_host(struct profile *profile, const char *name, struct why *why)
+{
+    size_t count, length = strlen(name);
+    const struct field *rows = field_all(&count);
+    if (length == 0 || length > PROFILE_NAME || strspn(name, PROFILE_NAME_LETTERS) != length || name[0] == '.' || name[0] == '-') {
+        why_set(why, ERR_INVALID, "'%.60s' cannot be the name of a host: " PROFILE_NAME_RULE, name);
+        return NULL;
+    }
+    if (profile_find_host(profile, name)) {
+        why_set(why, ERR_INVALID, "host %s is there twice", name);
+        return NULL;
+    }
+    if (profile->host_count == PROFILE_HOSTS) {
+        why_set(why, ERR_FULL, "host %s is one too many: a profile has at most %d hosts", name, PROFILE_HOSTS);
+        return NULL;
+    }
+    struct profile_host *host = &profile->hosts[profile->host_count++];
+    memset(host, 0, sizeof *host);
+    memcpy(host->name, name, length);
+    for (size_t i = 0; i < count; i++)
+        if (field_is_host(&rows[i]))
+            set_default(&rows[i], host);
+    return host;
+}
+
+struct profile_host *profile_find_host(struct profile *profile, const char *name)
+{
+    for (int64_t i = 0; i < profile->host_count; i++)
+        if (strcmp(profile->hosts[i].name, name) == 0)
+            return &profile->hosts[i];
+    return NULL;
+}
+
+/* ---- one value by its full name ---- */
+
+struct place {
+    const struct field *row;
+    void *base;
+    int *line;
+};
+
+/* "mask.rate" or "host.NAME.listen" → the row and where its value lies. NAME may have dots, a key has none. */
+static int find_place(struct profile *profile, const char *name, bool add_host, struct place *place, struct why *why)
+{
+    char host_name[NAME_BYTES], row_name[NAME_BYTES];
+    const char *last = strrchr(name, '.');
+    if (strncmp(name, "host.", 5) == 0 && last > name + 5 && (size_t)(last - name) < sizeof host_name) {
+        snprintf(host_name, sizeof host_name, "%.*s", (int)(last - name - 5), name + 5);
+        snprintf(row_name, sizeof row_name, "host%.100s", last);
+        const struct field *row = field_find(row_name);
+        struct profile_host *host = profile_find_host(profile, host_name);
+        if (row && !host && add_host) {
+            host = profile_add_host(profile, host_name, why);
+            if (!host)
+                return ERR_INVALID;
+        }
+        if (row && !host)
+            return why_set(why, ERR_ABSENT, "%.100s: the profile has no host named %s", name, host_name);
+        if (row) {
+            *place = (struct place){row, host, &host->lines[field_host_index(row)]};
+            return 0;
+        }
+    } else {
+        const struct field *row = field_find(name);
+        if (row && !field_is_host(row)) {
+            *place = (struct place){row, profile, &profile->lines[field_index(row)]};
+            return 0;
+        }
+        if (row)
+            return why_set(why, ERR_INVALID, "%s is a setting of each host: write host.NAME.%s", name, row->key);
+    }
+    const char *near = field_nearest(name);
+    return near ? why_set(why, ERR_ABSENT, "%.100s is not a setting; did you mean %s?", name, near)
+                : why_set(why, ERR_ABSENT, "%.100s is not a setting; kedge-profile(5) lists them", name);
+}
+
+int profile_set(struct profile *profile, const char *name, const char *value, struct why *why)
+{
+    struct place place;
+    int err = find_place(profile, name, false, &place, why);
+    if (err == 0)
+        err = field_parse(place.row, value, place.base, why);
+    if (err == 0)
+        *place.line = PROFILE_SET;
+    return err;
+}
+
+int profile_get(const struct profile *profile, const char *name, char *out, size_t size, struct why *why)
+{
+    struct place place;
+    int err = find_place((struct profile *)(uintptr_t)profile, name, false, &place, why);
+    if (err == 0)
+        field_format(place.row, place.base, out, size);
+    return err;
+}
+
+int profile_line(const struct profile *profile, const char *name)
+{
+    struct place place;
+    return find_place((struct profile *)(uintptr_t)profile, name, false, &place, NULL) ? 0 : *place.line;
+}
+
+/* ---- all values as text ---- */
+
+static int put_setting(struct buf *out, const char *name, const struct field *row, const void *base)
+{
+    char value[VALUE_BYTES];
+    field_format(row, base, value, sizeof value);
+    return buf_format(out, "%s=%s\n", name, value);
+}
+
+static int put_settings(const struct profile *profile, bool live_too, struct buf *out)
+{
+    size_t count;
+    const struct field *rows = field_all(&count);
+    char name[NAME_BYTES];
+    int err = 0;
+    for (size_t i = 0; i < count && err == 0; i++)
+        if (!field_is_host(&rows[i]) && (live_too || !rows[i].live))
+            err = put_setting(out, field_name(&rows[i], name, sizeof name), &rows[i], profile);
+    for (int64_t h = 0; h < profile->host_count; h++) {
+        for (size_t i = 0; i < count && err == 0; i++) {
+            if (!field_is_host(&rows[i]) || (!live_too && rows[i].live))
+                continue;
+            snprintf(name, sizeof name, "host.%s.%s", profile->hosts[h].name, rows[i].key);
+            err = put_setting(out, name, &rows[i], &profile->hosts[h]);
+        }
+    }
+    return err;
+}
+
+int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why)
+{
+    struct buf text;
+    buf_init(&text, PROFILE_SETTINGS_BYTES);
+    int err = put_settings(profile, true, &text);
+    if (err == 0)
+        err = buf_put(out, buf_peek(&text), buf_used(&text));
+    buf_clear(&text);
+    return err ? why_set(why, err, "the settings of the run do not fit into %zu bytes", out->max) : 0;
+}
+
+static int take_setting(struct profile *profile, const char *line, size_t bytes, struct why *why)
+{
+    char text[NAME_BYTES + VALUE_BYTES];
+    if (bytes >= sizeof text || memchr(line, '\0', bytes))
+        return why_set(why, ERR_INVALID, "a line of the settings is too long or has a NUL byte");
+    memcpy(text, line, bytes);
+    text[bytes] = '\0';
+    char *equals = strchr(text, '=');
+    if (!equals)
+        return why_set(why, ERR_INVALID, "a line of the settings has no '='");
+    *equals = '\0';
+    struct place place;
+    int err = find_place(profile, text, true, &place, why);
+    if (err == 0 && (equals[1] || place.row->initial)) /* what must be given may be missing here: it came from no file */
+        err = field_parse(place.row, equals + 1, place.base, why);
+    return err;
+}
+
+int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *profile, struct why *why)
+{
+    struct profile *fresh = mem_new(sizeof *fresh);
+    const char *at = (const char *)text, *end = at + bytes;
+    int err = 0;
+    profile_defaults(fresh);
+    while (at < end && err == 0) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        if (!newline)
+            err = why_set(why, ERR_INVALID, "the settings end within a line");
+        else
+            err = take_setting(fresh, at, (size_t)(newline - at), why);
+        at = newline ? newline + 1 : end;
+    }
+    if (err == 0)
+        *profile = *fresh;
+    mem_free(fresh);
+    return err;
+}
+
+uint64_t profile_hash(const struct profile *profile)
+{
+    struct buf text;
+    buf_init(&text, PROFILE_SETTINGS_BYTES);
+    if (put_settings(profile, false, &text))
+        BUG("the settings of a profile do not fit into %d bytes", PROFILE_SETTINGS_BYTES);
+    uint64_t hash = hash_bytes(buf_peek(&text), buf_used(&text));
+    buf_clear(&text);
+    return hash;
+}

@@ -1,0 +1,171 @@
+/* What no single row of the table can see: how settings fit together, and how they fit to this machine's files. */
+#include "profiles/profile.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct checking {
+    const struct profile *profile;
+    const char *file;
+    struct complaints *complaints;
+};
+
+/* Points to the line where `name` was given, or to the file when it was not. */
+static void complain(struct checking *checking, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void complain(struct checking *checking, const char *name, const char *format, ...)
+{
+    char text[700];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    complaints_add(checking->complaints, checking->file, profile_line(checking->profile, name), "%s", text);
+}
+
+static bool is_given(const struct checking *checking, const char *name)
+{
+    return profile_line(checking->profile, name) != 0;
+}
+
+static void check_name(struct checking *checking)
+{
+    const char *name = checking->profile->name;
+    size_t length = strlen(name);
+    if (length == 0 || length > PROFILE_NAME || strspn(name, PROFILE_NAME_LETTERS) != length || name[0] == '.' || name[0] == '-')
+        complain(checking, "run.name", "run.name = %s cannot be a folder's name: " PROFILE_NAME_RULE, name);
+}
+
+static void check_shape(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    if (p->hidden % p->heads)
+        complain(checking, "model.heads", "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, p->heads, p->hidden);
+    else if (p->hidden / p->heads % 2)
+        complain(checking, "model.heads", "a head is %" PRId64 " channels wide (model.hidden / model.heads); rotary positions need "
+                 "an even number", p->hidden / p->heads);
+    if (p->heads % p->kv_heads)
+        complain(checking, "model.kv_heads", "model.kv_heads = %" PRId64 " does not divide model.heads = %" PRId64, p->kv_heads,
+                 p->heads);
+    if (p->stages > p->layers)
+        complain(checking, "pipeline.stages", "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model",
+                 p->stages, p->layers);
+    if (p->tokenizer == TOKENIZER_BYTES && p->vocabulary < 256)
+        complain(checking, "model.vocabulary", "model.vocabulary = %" PRId64 " is too small: data.tokenizer = bytes needs 256",
+                 p->vocabulary);
+}
+
+/* A micro-batch in full precision is one message, with its token ids. */
+static void check_message(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence;
+    uint64_t bytes = rows * (uint64_t)p->hidden * 4 + (rows + (uint64_t)p->micro_batch) * 4;
+    if (bytes > PROFILE_MESSAGE_BYTES)
+        complain(checking, "train.micro_batch", "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is %" PRIu64
+                 " MiB at a boundary, more than %d; make train.micro_batch or train.sequence smaller", p->micro_batch, p->sequence,
+                 bytes >> 20, PROFILE_MESSAGE_BYTES >> 20);
+}
+
+static void check_model_path(struct checking *checking)
+{
+    const char *path = checking->profile->model_path;
+    char config[PROFILE_TEXT + 16];
+    struct stat status;
+    snprintf(config, sizeof config, "%s/config.json", path);
+    if (stat(path, &status) || !S_ISDIR(status.st_mode))
+        complain(checking, "model.path", "model.path = %s: no such folder; give a Hugging Face folder, or remove it to train fresh "
+                 "weights", path);
+    else if (stat(config, &status) || !S_ISREG(status.st_mode))
+        complain(checking, "model.path", "model.path = %s: the folder has no config.json; give a Hugging Face folder, or remove it "
+                 "to train fresh weights", path);
+}
+
+static bool matches_file(const char *pattern)
+{
+    glob_t found;
+    bool matches = false;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && !matches; i++) {
+            struct stat status;
+            matches = stat(found.gl_pathv[i], &status) == 0 && S_ISREG(status.st_mode);
+        }
+        globfree(&found);
+    }
+    return matches;
+}
+
+static void check_data(struct checking *checking)
+{
+    char paths[PROFILE_PATHS], *rest = NULL;
+    snprintf(paths, sizeof paths, "%s", checking->profile->data_paths);
+    for (char *word = strtok_r(paths, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
+        if (!matches_file(word))
+            complain(checking, "data.path", "data.path: no file is named %s", word);
+}
+
+/* HOST:PORT or [V6]:PORT */
+static bool is_address(const char *text, bool port_zero)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text)
+        return false;
+    size_t host = (size_t)(colon - text), digits = strlen(colon + 1);
+    bool bracketed = text[0] == '[' && text[host - 1] == ']' && host > 2;
+    if (!bracketed && strcspn(text, ":[] /") < host)
+        return false;
+    if (digits == 0 || digits > 5 || strspn(colon + 1, "0123456789") != digits)
+        return false;
+    long port = strtol(colon + 1, NULL, 10);
+    return port <= 65535 && (port > 0 || port_zero);
+}
+
+static void check_addresses(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    char name[PROFILE_NAME + 32];
+    if (!is_address(p->listen, true))
+        complain(checking, "run.listen", "run.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here", p->listen);
+    for (int64_t i = 0; i < p->host_count; i++) {
+        const struct profile_host *host = &p->hosts[i];
+        snprintf(name, sizeof name, "host.%s.listen", host->name);
+        if (!is_address(host->listen, true))
+            complain(checking, name, "host.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here", host->listen);
+        snprintf(name, sizeof name, "host.%s.announce", host->name);
+        if (host->announce[0] && !is_address(host->announce, false))
+            complain(checking, name, "host.announce = %s is not HOST:PORT with the port that others dial", host->announce);
+    }
+}
+
+static void check_hosts(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    for (int64_t i = p->stages; i < p->host_count; i++)
+        complaints_add(checking->complaints, checking->file, p->hosts[i].line,
+                       "host %s would have nothing to do: pipeline.stages = %" PRId64, p->hosts[i].name, p->stages);
+}
+
+int profile_check(const struct profile *profile, const char *file, struct complaints *complaints)
+{
+    struct checking checking = {profile, file, complaints};
+    int before = complaints->count;
+    bool from_checkpoint = profile->model_path[0] != '\0';
+    check_name(&checking);
+    if (from_checkpoint)
+        check_model_path(&checking);
+    if (!from_checkpoint || is_given(&checking, "model.layers")) {
+        check_shape(&checking);
+        check_message(&checking);
+    }
+    check_data(&checking);
+    check_addresses(&checking);
+    check_hosts(&checking);
+    if (profile->codec == CODEC_DENSE && is_given(&checking, "mask.rate"))
+        complain(&checking, "mask.rate", "mask.rate has no effect with boundary.codec = dense; remove one of them");
+    return complaints->count == before ? 0 : ERR_INVALID;
+}

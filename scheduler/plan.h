@@ -35,9 +35,19 @@ struct plan {
     struct plan_road roads[PROFILE_MAX_STAGES];
 };
 
-/* The profile's model section has been filled from the checkpoint's config.json when model.path is given. */
+/* The profile's model section has been filled from the checkpoint's config.json when model.path is given. `cores` are those of this
+ * machine; plan_make asks for them (what this process may use). */
+int plan_make_for(const struct profile *profile, int cores, struct plan *plan, struct why *why);
 int plan_make(const struct profile *profile, struct plan *plan, struct why *why);
+int plan_cores(void);
+
+/* At most 80 columns wide. */
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out);
 void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out);
+
+/* The formulas that belong to others; tests compare them with their owners. */
+uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of one slot: gpu/model */
+uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math */
+int64_t plan_keep(const struct profile *profile);     /* channels that travel, 0 = dense: codec_keep */
 
 #endif

@@ -1,0 +1,235 @@
+/* See plan.h. Everything here is arithmetic on the profile; printing is in plan_print.c. */
+#include "scheduler/plan.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+
+#include "ssh/wire/frame.h"
+#include "ssh/wire/wire.h"
+
+/* ---- layers to stages ---- */
+
+/* Multiply-adds of one token in one layer: four projections, attention over half the window on average, three of the feed-forward. */
+static double layer_cost(const struct profile *p)
+{
+    double hidden = (double)p->hidden, kv = hidden / (double)p->heads * (double)p->kv_heads;
+    return 2 * hidden * hidden + 2 * hidden * kv + (double)p->sequence * hidden + 3 * hidden * (double)p->ffn;
+}
+
+static double head_cost(const struct profile *p)
+{
+    return (double)p->hidden * (double)p->vocabulary;
+}
+
+/* The last stage also has the head: give it as many layers as keep the slowest stage fastest. */
+static int64_t layers_of_last(const struct profile *p)
+{
+    int64_t others = p->stages - 1, best = 1;
+    double best_cost = 0;
+    if (others == 0)
+        return p->layers;
+    for (int64_t last = 1; last <= p->layers - others; last++) {
+        double most = (double)((p->layers - last + others - 1) / others) * layer_cost(p);
+        double own = (double)last * layer_cost(p) + head_cost(p);
+        double cost = own > most ? own : most;
+        if (last == 1 || cost <= best_cost) { /* of equals the more even one */
+            best = last;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
+static void deal_layers(const struct profile *p, struct plan *plan)
+{
+    int64_t last = layers_of_last(p), others = p->stages - 1, rest = p->layers - last, first = 0;
+    for (int64_t i = 0; i < p->stages; i++) {
+        struct plan_stage *stage = &plan->stages[i];
+        /* What does not divide goes to later stages: earlier ones hold more micro-batches. */
+        int64_t layers = i == others ? last : rest * (i + 1) / others - rest * i / others;
+        stage->first_layer = (int)first;
+        stage->layers = (int)layers;
+        first += layers;
+    }
+}
+
+/* ---- processes to machines ---- */
+
+static int64_t least(int64_t one, int64_t other)
+{
+    return one < other ? one : other;
+}
+
+static void place_stages(const struct profile *p, int cores, struct plan *plan)
+{
+    int of_host[PROFILE_HOSTS] = {0};
+    for (int64_t i = 0; i < p->stages; i++) {
+        struct plan_stage *stage = &plan->stages[i];
+        stage->stage = (int)i;
+        stage->host = (int)(p->host_count > p->stages ? i : i * p->host_count / p->stages);
+        of_host[stage->host]++;
+        snprintf(stage->process, sizeof stage->process, "r%ds%d", stage->replica, stage->stage);
+    }
+    for (int64_t i = 0; i < p->stages; i++) {
+        struct plan_stage *stage = &plan->stages[i];
+        const struct profile_host *host = &p->hosts[stage->host];
+        /* All hosts of kind local are one machine: every process of the run shares its cores. */
+        int share = cores / (int)p->stages;
+        stage->threads = host->threads ? (int)host->threads : share > 1 ? share : 1;
+        stage->uplink_bps = host->uplink_bps / (uint64_t)of_host[stage->host];
+        if (host->uplink_bps && !stage->uplink_bps)
+            stage->uplink_bps = 1; /* 0 would be no limit */
+        int64_t slots = p->in_flight ? p->in_flight : 2 * (p->stages - i) + 2;
+        stage->in_flight = (int)least(slots, p->micro_batches);
+    }
+}
+
+/* ---- memory ---- */
+
+static uint64_t stage_parameters(const struct profile *p, const struct plan_stage *stage)
+{
+    uint64_t hidden = (uint64_t)p->hidden, kv = hidden / (uint64_t)p->heads * (uint64_t)p->kv_heads;
+    uint64_t layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * (uint64_t)p->ffn + 2 * hidden;
+    uint64_t table = hidden * (uint64_t)p->vocabulary;
+    bool first = stage->stage == 0, last = stage->stage == p->stages - 1;
+    uint64_t sum = layer * (uint64_t)stage->layers;
+    if (first)
+        sum += table;
+    if (last)
+        sum += hidden + (p->head_tie == HEAD_TIED && first ? 0 : table);
+    return sum;
+}
+
+uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage *stage)
+{
+    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden;
+    uint64_t kv = hidden / (uint64_t)p->heads * (uint64_t)p->kv_heads;
+    uint64_t layer = 4 * hidden + 2 * kv + 2 * (uint64_t)p->ffn + (uint64_t)p->heads + 2;
+    if (p->recompute)
+        return rows * hidden * 4;
+    return rows * (layer * (uint64_t)stage->layers + hidden) * 4;
+}
+
+static void count_memory(const struct profile *p, struct plan_stage *stage)
+{
+    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence;
+    stage->parameters = stage_parameters(p, stage);
+    stage->weights_bytes = 4 * stage->parameters;
+    stage->gradients_bytes = 4 * stage->parameters;
+    stage->optimizer_bytes = 8 * stage->parameters;
+    stage->activations_bytes = (uint64_t)stage->in_flight * plan_activation_bytes(p, stage);
+    stage->buffers_bytes = rows * (uint64_t)(4 * p->hidden + 3 * p->ffn) * 4;
+    stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
+                         stage->buffers_bytes;
+}
+
+/* ---- roads ---- */
+
+uint64_t plan_row_bytes(int values, int64_t columns)
+{
+    uint64_t count = (uint64_t)columns;
+    switch (values) {
+    case VALUES_FP32:
+        return 4 * count;
+    case VALUES_INT8: /* a 16-bit scale for each token */
+        return count + 2;
+    case VALUES_INT4:
+        return (count + 1) / 2 + 2;
+    default:
+        return 2 * count;
+    }
+}
+
+int64_t plan_keep(const struct profile *p)
+{
+    if (p->codec != CODEC_MASK)
+        return 0;
+    int64_t keep = (int64_t)((1 - p->mask_rate) * (double)p->hidden + 0.5);
+    return keep < 1 ? 1 : keep;
+}
+
+/* A message without its body, with its frame's header: measured on the wire's own encoder. */
+static uint64_t empty_message(uint16_t type, const void *payload)
+{
+    struct buf buf;
+    struct why why = {0};
+    buf_init(&buf, 4096);
+    if (wire_encode(type, payload, &buf, &why))
+        BUG("%s", why.text);
+    uint64_t bytes = FRAME_HEADER_BYTES + buf_used(&buf);
+    buf_clear(&buf);
+    return bytes;
+}
+
+static void count_road(const struct profile *p, int64_t keep, struct plan_road *road)
+{
+    static const struct wire_stamp stamp = {.kind = STAMP_TRAIN, .micro_batches = 1};
+    static const struct wire_act act = {.sequences = 1, .tokens = 1, .id_bytes = 1};
+    static const struct wire_grad grad = {.squares = -1, .loss = -1};
+    static const struct wire_codec_state state = {.version = 1};
+    uint64_t batches = (uint64_t)p->micro_batches, sequences = (uint64_t)p->micro_batch, rows = sequences * (uint64_t)p->sequence;
+    uint64_t id_bytes = p->vocabulary <= 256 ? 1 : p->vocabulary <= 65536 ? 2 : 4;
+    uint64_t fixed = empty_message(WIRE_STAMP, &stamp) + batches * (empty_message(WIRE_ACT, &act) + id_bytes * (rows + sequences));
+    uint64_t coded = batches * rows * plan_row_bytes(p->values, keep ? keep : p->hidden);
+    uint64_t dense = batches * rows * plan_row_bytes(VALUES_BF16, p->hidden);
+
+    road->forward_bytes_per_step = fixed + coded;
+    if (keep && p->reference == REFERENCE_MEAN) /* on average */
+        road->forward_bytes_per_step += (empty_message(WIRE_CODEC_STATE, &state) + 2 * (uint64_t)p->hidden) / (uint64_t)p->refresh;
+    road->dense_forward_bytes_per_step = fixed + dense;
+    road->backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + coded;
+    road->dense_backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + dense;
+}
+
+/* ---- all of it ---- */
+
+static int check_profile(const struct profile *p, struct why *why)
+{
+    if (p->host_count < 1)
+        return why_set(why, ERR_INVALID, "the profile has no host");
+    if (p->stages < 1 || p->stages > PROFILE_MAX_STAGES)
+        return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 ": 1 … %d are possible", p->stages, PROFILE_MAX_STAGES);
+    if (p->layers < p->stages)
+        return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model", p->stages,
+                       p->layers);
+    if (p->heads < 1 || p->kv_heads < 1 || p->hidden % p->heads || p->heads % p->kv_heads)
+        return why_set(why, ERR_INVALID, "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64
+                       " channels", p->heads, p->kv_heads, p->hidden);
+    return 0;
+}
+
+int plan_make_for(const struct profile *profile, int cores, struct plan *plan, struct why *why)
+{
+    int err = check_profile(profile, why);
+    if (err)
+        return err;
+    memset(plan, 0, sizeof *plan);
+    plan->replicas = 1;
+    plan->stage_count = plan->stages_per_replica = (int)profile->stages;
+    plan->road_count = plan->stage_count - 1;
+    plan->keep = plan_keep(profile);
+    plan->tokens_per_step = (uint64_t)profile->micro_batches * (uint64_t)profile->micro_batch * (uint64_t)profile->sequence;
+    place_stages(profile, cores, plan);
+    deal_layers(profile, plan);
+    for (int i = 0; i < plan->stage_count; i++)
+        count_memory(profile, &plan->stages[i]);
+    for (int i = 0; i < plan->road_count; i++) {
+        plan->roads[i] = (struct plan_road){.from = i, .to = i + 1};
+        count_road(profile, plan->keep, &plan->roads[i]);
+    }
+    return 0;
+}
+
+int plan_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    return CPU_COUNT(&set);
+}
+
+int plan_make(const struct profile *profile, struct plan *plan, struct why *why)
+{
+    return plan_make_for(profile, plan_cores(), plan, why);
+}

@@ -1,0 +1,140 @@
+#include "scheduler/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "ssh/base/text.h"
+
+#define PLAN_JSON_VERSION 1
+
+/* ---- text ---- */
+
+static const char *show_count(uint64_t count, char *out, size_t size)
+{
+    if (count >= 1000000)
+        snprintf(out, size, "%.1f M", (double)count / 1e6);
+    else
+        snprintf(out, size, "%" PRIu64, count);
+    return out;
+}
+
+static void print_stages(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    char layers[32], parameters[32];
+    fprintf(out, "\n%-8s %-22s %9s %8s %10s %12s\n", "stage", "host", "layers", "threads", "in flight", "parameters");
+    for (int i = 0; i < plan->stage_count; i++) {
+        const struct plan_stage *stage = &plan->stages[i];
+        int last = stage->first_layer + stage->layers - 1;
+        if (stage->layers == 1)
+            snprintf(layers, sizeof layers, "%d", last);
+        else
+            snprintf(layers, sizeof layers, "%d-%d", stage->first_layer, last);
+        fprintf(out, "%-8.8s %-22.22s %9s %8d %10d %12s\n", stage->process, profile->hosts[stage->host].name, layers, stage->threads,
+                stage->in_flight, show_count(stage->parameters, parameters, sizeof parameters));
+    }
+}
+
+static void print_memory(const struct plan *plan, FILE *out)
+{
+    fprintf(out, "\n%-8s %11s %11s %11s %11s %11s %11s\n", "memory", "weights", "gradients", "optimizer", "activations", "buffers",
+            "total");
+    for (int i = 0; i < plan->stage_count; i++) {
+        const struct plan_stage *stage = &plan->stages[i];
+        const uint64_t parts[] = {stage->weights_bytes, stage->gradients_bytes, stage->optimizer_bytes,
+                                  stage->activations_bytes, stage->buffers_bytes, stage->total_bytes};
+        fprintf(out, "%-8.8s", stage->process);
+        for (size_t part = 0; part < sizeof parts / sizeof *parts; part++) {
+            char bytes[32];
+            fprintf(out, " %11s", text_from_bytes(parts[part], bytes, sizeof bytes));
+        }
+        fputc('\n', out);
+    }
+}
+
+static void print_road(const char *from, const char *to, const char *what, uint64_t bytes, uint64_t dense, FILE *out)
+{
+    char road[64], one[32], other[32];
+    snprintf(road, sizeof road, "%.8s to %.8s", from, to);
+    fprintf(out, "%-20s %-12s %14s %14s %8.2f %%\n", road, what, text_from_bytes(bytes, one, sizeof one),
+            text_from_bytes(dense, other, sizeof other), 100.0 * (double)bytes / (double)dense);
+}
+
+static void print_roads(const struct plan *plan, FILE *out)
+{
+    char one[32], other[32];
+    uint64_t bytes = 0, dense = 0;
+    if (plan->road_count == 0) {
+        fprintf(out, "\nOne stage: nothing travels between processes.\n");
+        return;
+    }
+    fprintf(out, "\n%-20s %-12s %14s %14s %10s\n", "road", "carries", "bytes a step", "dense bf16", "share");
+    for (int i = 0; i < plan->road_count; i++) {
+        const struct plan_road *road = &plan->roads[i];
+        const char *from = plan->stages[road->from].process, *to = plan->stages[road->to].process;
+        print_road(from, to, "activations", road->forward_bytes_per_step, road->dense_forward_bytes_per_step, out);
+        print_road(to, from, "gradients", road->backward_bytes_per_step, road->dense_backward_bytes_per_step, out);
+        bytes += road->forward_bytes_per_step + road->backward_bytes_per_step;
+        dense += road->dense_forward_bytes_per_step + road->dense_backward_bytes_per_step;
+    }
+    fprintf(out, "\n%.2f %% of the bytes of a dense exchange travel: %s instead of %s a step.\n",
+            100.0 * (double)bytes / (double)dense, text_from_bytes(bytes, one, sizeof one),
+            text_from_bytes(dense, other, sizeof other));
+}
+
+void plan_print(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    fprintf(out, "Run %.40s: %d stage%s, %" PRIu64 " tokens a step.\n", profile->name, plan->stage_count,
+            plan->stage_count == 1 ? "" : "s", plan->tokens_per_step);
+    if (plan->road_count > 0 && plan->keep)
+        fprintf(out, "Of the %" PRId64 " channels of a token, %" PRId64 " cross a cut (mask.rate = %g).\n", profile->hidden,
+                plan->keep, profile->mask_rate);
+    else if (plan->road_count > 0)
+        fprintf(out, "All %" PRId64 " channels of a token cross a cut (boundary.codec = dense).\n", profile->hidden);
+    print_stages(plan, profile, out);
+    print_memory(plan, out);
+    print_roads(plan, out);
+}
+
+/* ---- JSON ---- */
+
+static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
+{
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
+                     "process", stage->process, "host", profile->hosts[stage->host].name,
+                     "replica", stage->replica, "stage", stage->stage, "first_layer", stage->first_layer, "layers", stage->layers,
+                     "threads", stage->threads, "in_flight", stage->in_flight,
+                     "uplink_bps", (json_int_t)stage->uplink_bps, "parameters", (json_int_t)stage->parameters,
+                     "memory_bytes", "weights", (json_int_t)stage->weights_bytes, "gradients", (json_int_t)stage->gradients_bytes,
+                     "optimizer", (json_int_t)stage->optimizer_bytes, "activations", (json_int_t)stage->activations_bytes,
+                     "buffers", (json_int_t)stage->buffers_bytes, "total", (json_int_t)stage->total_bytes);
+}
+
+static json_t *road_as_json(const struct plan *plan, const struct plan_road *road)
+{
+    return json_pack("{s:s, s:s, s:{s:I, s:I}, s:{s:I, s:I}}",
+                     "from", plan->stages[road->from].process, "to", plan->stages[road->to].process,
+                     "bytes_per_step", "forward", (json_int_t)road->forward_bytes_per_step,
+                     "backward", (json_int_t)road->backward_bytes_per_step,
+                     "dense_bytes_per_step", "forward", (json_int_t)road->dense_forward_bytes_per_step,
+                     "backward", (json_int_t)road->dense_backward_bytes_per_step);
+}
+
+void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    json_t *stages = json_array(), *roads = json_array();
+    for (int i = 0; i < plan->stage_count; i++)
+        json_array_append_new(stages, stage_as_json(&plan->stages[i], profile));
+    for (int i = 0; i < plan->road_count; i++)
+        json_array_append_new(roads, road_as_json(plan, &plan->roads[i]));
+    json_t *all = json_pack("{s:i, s:s, s:i, s:I, s:I, s:I, s:o, s:o}", "version", PLAN_JSON_VERSION, "run", profile->name,
+                            "replicas", plan->replicas, "channels", (json_int_t)profile->hidden, "channels_kept",
+                            (json_int_t)(plan->keep ? plan->keep : profile->hidden), "tokens_per_step",
+                            (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads);
+    if (!all)
+        BUG("the plan cannot be written as JSON");
+    json_dumpf(all, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    fputc('\n', out);
+    json_decref(all);
+}

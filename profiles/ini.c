@@ -129,7 +129,7 @@ static void flush_value(struct state *state)
 static void append_value(struct state *state, const char *text, bool blank_between)
 {
     size_t count = strlen(text), blank = blank_between && state->value_bytes > 0;
-    if (state->overlong)
+    if (state->overlong || !state->pending)
         return;
     if (state->value_bytes + blank + count > INI_LINE) {
         state->overlong = true;
@@ -218,6 +218,7 @@ static void begin_line(struct state *state)
             fault = "the line is indented as if to continue a value, and there is none above it";
     }
     if (fault) {
+        flush_value(state); /* complaints come in the order of lines */
         report(state, fault);
         return;
     }

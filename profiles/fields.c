@@ -66,7 +66,8 @@ static const struct field rows[] = {
      .initial = "256", .applier = APPLIES_ALL_STAGES, IN_RUN(vocabulary), .help = "How many different tokens there are."},
     {.section = "model", .key = "head", .type = FIELD_CHOICE, .unit = "", .choices = heads, .initial = "untied",
      .applier = APPLIES_ALL_STAGES, IN_RUN(head_tie),
-     .help = "Whether the output head has its own weights or shares those of the embedding, which needs a single stage."},
+     .help = "Whether the output head has its own weights or shares those of the embedding. With several stages, the last one "
+             "trains a copy of them."},
     {.section = "model", .key = "rope_theta", .type = FIELD_REAL, .unit = "", .minimum = 1, .maximum = 1e9, .initial = "10000",
      .applier = APPLIES_ALL_STAGES, IN_RUN(rope_theta), .help = "Base of the rotary position angles."},
     {.section = "model", .key = "norm_epsilon", .type = FIELD_REAL, .unit = "", .minimum = 1e-12, .maximum = 0.1,

@@ -8,6 +8,9 @@
 #include "ssh/wire/frame.h"
 #include "ssh/wire/wire.h"
 
+#define HEAD_ROWS 512 /* logits are held in pieces of so many */
+#define HEAD_COLUMNS 4096
+
 /* ---- layers to stages ---- */
 
 /* Multiply-adds of one token in one layer: four projections, attention over half the window on average, three of the feed-forward. */
@@ -61,6 +64,11 @@ static int64_t least(int64_t one, int64_t other)
     return one < other ? one : other;
 }
 
+static int64_t most(int64_t one, int64_t other)
+{
+    return one > other ? one : other;
+}
+
 static void place_stages(const struct profile *p, int cores, struct plan *plan)
 {
     int of_host[PROFILE_HOSTS] = {0};
@@ -101,25 +109,39 @@ static uint64_t stage_parameters(const struct profile *p, const struct plan_stag
     return sum;
 }
 
+/* Of all micro-batches in flight. A slot keeps, of each layer, its input and what backward needs; with recomputation one set serves all
+ * slots, and only inputs wait (the first stage's are token ids). */
 uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage *stage)
 {
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden;
-    uint64_t kv = hidden / (uint64_t)p->heads * (uint64_t)p->kv_heads;
-    uint64_t layer = 4 * hidden + 2 * kv + 2 * (uint64_t)p->ffn + (uint64_t)p->heads + 2;
-    if (p->recompute)
-        return rows * hidden * 4;
-    return rows * (layer * (uint64_t)stage->layers + hidden) * 4;
+    uint64_t kv = hidden / (uint64_t)p->heads * (uint64_t)p->kv_heads, slots = (uint64_t)stage->in_flight;
+    uint64_t layer = (hidden + 2 * kv) + hidden + (uint64_t)p->heads + hidden + 2 * (uint64_t)p->ffn;
+    uint64_t set = (uint64_t)stage->layers * (hidden + layer);
+    if (!p->recompute)
+        return 4 * rows * slots * set;
+    return 4 * rows * (stage->stage == 0 ? set : set - hidden + slots * hidden);
+}
+
+/* What one call needs while it runs, logits in pieces included, and the token ids of the slots. */
+uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *stage)
+{
+    int64_t rows = p->micro_batch * p->sequence, qkv = p->hidden + 2 * (p->hidden / p->heads * p->kv_heads);
+    int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, p->hidden));
+    if (stage->stage == p->stages - 1)
+        floats += least(rows, HEAD_ROWS) * (least(p->vocabulary, HEAD_COLUMNS) + 3);
+    if (stage->stage == 0)
+        floats += stage->in_flight * rows;
+    return 4 * (uint64_t)floats;
 }
 
 static void count_memory(const struct profile *p, struct plan_stage *stage)
 {
-    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence;
     stage->parameters = stage_parameters(p, stage);
     stage->weights_bytes = 4 * stage->parameters;
     stage->gradients_bytes = 4 * stage->parameters;
     stage->optimizer_bytes = 8 * stage->parameters;
-    stage->activations_bytes = (uint64_t)stage->in_flight * plan_activation_bytes(p, stage);
-    stage->buffers_bytes = rows * (uint64_t)(4 * p->hidden + 3 * p->ffn) * 4;
+    stage->activations_bytes = plan_activation_bytes(p, stage);
+    stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
                          stage->buffers_bytes;
 }

@@ -46,7 +46,8 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out);
 
 /* The formulas that belong to others; tests compare them with their owners. */
-uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of one slot: gpu/model */
+uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of all slots: gpu/model */
+uint64_t plan_buffer_bytes(const struct profile *profile, const struct plan_stage *stage);
 uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math */
 int64_t plan_keep(const struct profile *profile);     /* channels that travel, 0 = dense: codec_keep */
 

@@ -1,0 +1,137 @@
+/* The plan's formulas against their owners: memory of a stage, bytes of a codec, names of number formats, limits of the wire. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "gpu/math/codec.h"
+#include "gpu/model/model.h"
+#include "scheduler/plan.h"
+#include "ssh/wire/wire.h"
+#include "tests/helpers/dice.h"
+
+static int64_t between(struct dice *dice, int64_t first, int64_t last)
+{
+    return first + (int64_t)dice_below(dice, (uint64_t)(last - first + 1));
+}
+
+static void random_profile(struct dice *dice, struct profile *p)
+{
+    profile_defaults(p);
+    profile_add_host(p, "a", NULL);
+    p->kv_heads = between(dice, 1, 4);
+    p->heads = p->kv_heads * between(dice, 1, 4);
+    p->hidden = p->heads * 2 * between(dice, 16, 64);
+    p->layers = between(dice, 1, 24);
+    p->stages = between(dice, 1, p->layers < 8 ? p->layers : 8);
+    p->ffn = between(dice, 32, 2000);
+    p->vocabulary = between(dice, 256, 70000);
+    p->head_tie = (int)dice_below(dice, 2);
+    p->sequence = between(dice, 16, 512);
+    p->micro_batch = between(dice, 1, 8);
+    p->micro_batches = between(dice, 1, 16);
+    p->in_flight = between(dice, 0, 8);
+    p->recompute = dice_below(dice, 2);
+    p->codec = (int)dice_below(dice, 2);
+    p->values = (int)dice_below(dice, 4);
+    p->mask_rate = (double)dice_below(dice, 1000) / 1000;
+}
+
+static struct stage_shape shape_of(const struct profile *p, const struct plan_stage *stage)
+{
+    return (struct stage_shape){
+        .model = {.hidden = p->hidden, .layers = p->layers, .heads = p->heads, .kv_heads = p->kv_heads, .ffn = p->ffn,
+                  .vocabulary = p->vocabulary, .head_width = p->hidden / p->heads, .tied = p->head_tie == HEAD_TIED,
+                  .rope_theta = 10000, .norm_epsilon = 1e-5f},
+        .first_layer = stage->first_layer, .layers = stage->layers,
+        .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
+        .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,
+    };
+}
+
+static void check_near(const char *what, uint64_t planned, uint64_t real)
+{
+    double gap = (double)planned / (double)real - 1;
+    if (gap > 0.02 || gap < -0.02)
+        fail_msg("%s: planned %llu, taken %llu", what, (unsigned long long)planned, (unsigned long long)real);
+}
+
+static void memory(void **state)
+{
+    (void)state;
+    struct dice dice = {11};
+    static struct profile p;
+    static struct plan plan;
+    for (int round = 0; round < 300; round++) {
+        struct why why = {0};
+        random_profile(&dice, &p);
+        assert_int_equal(plan_make_for(&p, 4, &plan, &why), 0);
+        for (int i = 0; i < plan.stage_count; i++) {
+            const struct plan_stage *stage = &plan.stages[i];
+            struct stage_shape shape = shape_of(&p, stage);
+            assert_int_equal(stage_check(&shape, &why), 0);
+            struct stage_memory real = stage_memory(&shape);
+            assert_int_equal(stage->parameters, real.parameters);
+            check_near("weights", stage->weights_bytes, real.weights);
+            check_near("gradients", stage->gradients_bytes, real.gradients);
+            check_near("optimizer", stage->optimizer_bytes, real.optimizer);
+            check_near("activations", stage->activations_bytes, real.activations);
+            check_near("buffers", stage->buffers_bytes, real.scratch + real.host);
+            check_near("total", stage->total_bytes, real.total);
+        }
+    }
+}
+
+static void bytes(void **state)
+{
+    (void)state;
+    struct dice dice = {12};
+    static struct profile p;
+    for (int round = 0; round < 2000; round++) {
+        random_profile(&dice, &p);
+        struct codec_settings settings = {.kind = p.codec, .format = p.values, .width = p.hidden,
+                                          .max_rows = p.micro_batch * p.sequence, .slots = 1};
+        int64_t keep = codec_keep(&settings, p.mask_rate);
+        struct codec_use use = {.rows = p.micro_batch * p.sequence, .keep = keep, .format_override = -1};
+        assert_int_equal(plan_keep(&p), keep);
+        uint64_t row = plan_row_bytes(p.values, keep ? keep : p.hidden);
+        assert_int_equal((uint64_t)use.rows * row, codec_bytes(&settings, &use));
+    }
+}
+
+/* A profile's choice is handed to the codec as a number. */
+static void same_numbers(void **state)
+{
+    (void)state;
+    assert_int_equal(CODEC_DENSE, CODEC_KIND_DENSE);
+    assert_int_equal(CODEC_MASK, CODEC_KIND_MASK);
+    assert_int_equal(VALUES_FP32, FORMAT_FP32);
+    assert_int_equal(VALUES_BF16, FORMAT_BF16);
+    assert_int_equal(VALUES_INT8, FORMAT_INT8);
+    assert_int_equal(VALUES_INT4, FORMAT_INT4);
+    assert_int_equal(GAIN_ONE, CODEC_GAIN_ONE);
+    assert_int_equal(GAIN_UNBIASED, CODEC_GAIN_UNBIASED);
+    assert_int_equal(GAIN_RMS, CODEC_GAIN_RMS);
+    assert_int_equal(REFERENCE_NONE, CODEC_REFERENCE_NONE);
+    assert_int_equal(REFERENCE_MEAN, CODEC_REFERENCE_MEAN);
+}
+
+static void wire_limits(void **state)
+{
+    (void)state;
+    assert_true(wire_find(WIRE_ACT)->max_bytes >= PROFILE_MESSAGE_BYTES + 1024);
+    assert_true(wire_find(WIRE_ASSIGN)->max_bytes >= PROFILE_SETTINGS_BYTES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory),
+        cmocka_unit_test(bytes),
+        cmocka_unit_test(same_numbers),
+        cmocka_unit_test(wire_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,7 +17,8 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 
 /* Open (append) the log of this process and write the first lines. `path` NULL logs to stderr.
  * Before log_open, lines go to stderr at WARN and above. When the file passes `max_bytes` (0 = 16 MiB) it is
- * renamed to PATH.1 and begun anew, so a log is bounded. */
+ * renamed to PATH.1 and begun anew, so a log is bounded; less than 16 KiB is taken as 16 KiB. Lines that a full disk
+ * refuses are counted, and the count is logged when there is room again. */
 int log_open(const char *path, const char *program, size_t max_bytes, struct why *why);
 void log_close(void);
 void log_set_level(enum log_level level);

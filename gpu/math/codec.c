@@ -9,9 +9,9 @@
 #include <math.h>
 
 #include "gpu/math/codec_kind.h"
+#include "gpu/math/mask.h"
 #include "ssh/base/mem.h"
 
-#define WIDTH_MAX 65536      /* channels are 16-bit numbers */
 #define ROWS_MAX (1 << 24)
 #define SLOTS_MAX 4096
 
@@ -72,9 +72,11 @@ static int check_settings(const struct codec_settings *s, struct why *why)
         return why_set(why, ERR_INVALID, "boundary %u: there is no gain rule %d", s->boundary, s->gain);
     if (s->reference < CODEC_REFERENCE_NONE || s->reference > CODEC_REFERENCE_MEAN)
         return why_set(why, ERR_INVALID, "boundary %u: there is no reference %d", s->boundary, s->reference);
-    if (s->width < 1 || s->width > WIDTH_MAX)
+    if (s->width < 1 || s->width > MASK_MAX_WIDTH)
         return why_set(why, ERR_INVALID, "boundary %u: %lld channels a token; 1 to %d are possible", s->boundary,
-                       (long long)s->width, WIDTH_MAX);
+                       (long long)s->width, MASK_MAX_WIDTH);
+    if (s->boundary > MASK_MAX_BOUNDARY)
+        return why_set(why, ERR_INVALID, "boundary %u: the last possible one is %d", s->boundary, MASK_MAX_BOUNDARY);
     if (s->max_rows < 1 || s->max_rows > ROWS_MAX || s->slots < 1 || s->slots > SLOTS_MAX)
         return why_set(why, ERR_INVALID, "boundary %u: micro-batches of %lld tokens in %d slots; up to %d tokens in %d slots are "
                        "possible", s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
@@ -87,6 +89,7 @@ static int check_use(const struct codec *codec, const struct codec_use *use, str
     const char *wrong = use->rows < 1 || use->rows > s->max_rows                                       ? "rows"
                         : use->keep < 0 || use->keep > s->width || (use->keep && !codec->kind->sparse) ? "kept channels"
                         : use->format_override > FORMAT_INT4                                           ? "number format"
+                        : use->micro_batch > MASK_MAX_MICRO_BATCH                                      ? "micro-batch"
                         : use->slot < 0 || use->slot >= s->slots                                       ? "slot"
                                                                                                        : NULL;
     if (wrong)
@@ -106,22 +109,13 @@ static int check_version(const struct codec *codec, const struct codec_use *use,
                    codec->reference.version[1]);
 }
 
-/* The scale of an int8 or int4 row is a little-endian fp16: all ones in the exponent is an infinity or a NaN. */
-static int check_bytes(const struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, struct why *why)
+static int check_bytes(const struct codec *codec, const struct codec_use *use, size_t count, struct why *why)
 {
-    const struct codec_settings *s = &codec->settings;
-    size_t wanted = codec_bytes(s, use), row_bytes = wanted / (size_t)use->rows;
-    if (count != wanted)
-        return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %zu bytes came, %zu are right for %lld tokens",
-                       s->boundary, (unsigned long long)use->step, use->micro_batch, count, wanted, (long long)use->rows);
-    int format = codec_format(s, use);
-    if (format != FORMAT_INT8 && format != FORMAT_INT4)
+    size_t wanted = codec_bytes(&codec->settings, use);
+    if (count == wanted)
         return 0;
-    for (int64_t row = 0; row < use->rows; row++)
-        if ((bytes[(size_t)row * row_bytes + 1] & 0x7c) == 0x7c)
-            return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: the scale of token %lld is not finite",
-                           s->boundary, (unsigned long long)use->step, use->micro_batch, (long long)row);
-    return 0;
+    return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %zu bytes came, %zu are right for %lld tokens",
+                   codec->settings.boundary, (unsigned long long)use->step, use->micro_batch, count, wanted, (long long)use->rows);
 }
 
 int codec_new(const struct ops *ops, struct device *device, const struct codec_settings *settings, struct codec **codec,
@@ -177,7 +171,7 @@ int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t
     if (err == 0)
         err = check_version(codec, use, why);
     if (err == 0)
-        err = check_bytes(codec, use, bytes, count, why);
+        err = check_bytes(codec, use, count, why);
     if (err == 0)
         kind_in_use(&codec->settings, use)->decode(codec, use, bytes, x);
     return err;
@@ -195,7 +189,7 @@ int codec_decode_gradient(struct codec *codec, const struct codec_use *use, cons
 {
     int err = check_use(codec, use, why);
     if (err == 0)
-        err = check_bytes(codec, use, bytes, count, why);
+        err = check_bytes(codec, use, count, why);
     if (err == 0)
         kind_in_use(&codec->settings, use)->decode_gradient(codec, use, bytes, dx);
     return err;

@@ -54,8 +54,9 @@ size_t codec_memory_bytes(const struct codec_settings *settings); /* device memo
 
 /* x[rows,H] → out (codec_bytes long, host). */
 void codec_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out);
-/* 0 or ERR_INVALID (a use that these settings do not allow, wrong size, non-finite scale, a version that is not held): x is
- * untouched then. Encoding with such a use is a bug of the caller. */
+/* 0 or ERR_INVALID (a use that these settings do not allow, wrong size, a version that is not held): x is untouched then. Encoding
+ * with such a use is a bug of the caller. Numbers that are not finite pass: they are news for the step's loss, not an error of
+ * the road. */
 int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, float *x, struct why *why);
 void codec_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out);
 int codec_decode_gradient(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, float *dx,
@@ -67,7 +68,7 @@ uint32_t codec_checksum(struct codec *codec, const struct codec_use *use);
  * step), exports as version v, ships it; both ends import it (the sender too: what it uses is what travelled, rounded to bf16) and
  * use it from a stamped step on. Two versions are held: the newest and the one before; 0 is "no reference yet", always held. */
 void codec_measure(struct codec *codec, const float *x, int64_t rows);
-/* mem_free the state; resets the measurement. ERR_ABSENT when nothing was measured. */
+/* mem_free the state; resets the measurement. ERR_ABSENT when nothing was measured, or something that is not finite. */
 int codec_export(struct codec *codec, uint32_t version, uint8_t **state, size_t *bytes);
 int codec_import(struct codec *codec, uint32_t version, const uint8_t *state, size_t bytes, struct why *why);
 uint32_t codec_newest(const struct codec *codec); /* 0 = none */

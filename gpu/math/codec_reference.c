@@ -6,6 +6,8 @@
  */
 #include "gpu/math/codec_kind.h"
 
+#include <math.h>
+
 #include "ssh/base/mem.h"
 
 static size_t vector_bytes(const struct codec_settings *settings)
@@ -91,11 +93,15 @@ int codec_export(struct codec *codec, uint32_t version, uint8_t **state, size_t 
     BUG_IF(version == 0);
     if (!reference->sum || reference->rows == 0)
         return ERR_ABSENT;
+    bool finite = true;
     for (size_t i = 0; i < width; i++) {
         reference->mean[i] = (float)(reference->sum[i] / reference->rows);
         reference->sum[i] = 0;
+        finite = finite && isfinite(reference->mean[i]);
     }
     reference->rows = 0;
+    if (!finite)
+        return ERR_ABSENT;
     float *device_mean = vector_at(codec, 2);
     *bytes = codec_state_bytes(&codec->settings);
     *state = mem_new(*bytes);

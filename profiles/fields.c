@@ -254,6 +254,10 @@ const char *field_nearest(const char *name)
 
 static void format_real(double value, char *out, size_t size)
 {
+    if (value == floor(value) && fabs(value) < 1e15) {
+        snprintf(out, size, "%.0f", value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, size, "%.*g", digits, value);
         char *point = strchr(out, ',');

@@ -6,8 +6,8 @@
  * limit; else it waits, and says for what. The last stage runs backward of a micro-batch right after its forward.
  * An evaluation pass is the same with an empty gradient as the acknowledgement. Both orders are 0, 1, 2, …: results do not depend on timing.
  *
- * Limit at stage 0 (method.md §7): ⌈(p·t + 2(p−1)δ)/max(t, ℓ)⌉, at stage i scaled to 2(p−1−i) hops, at least p − i, at most M and
- * at most the slots that memory was planned for.
+ * Limit at stage 0: ⌈(p·t + 2(p−1)δ)/max(t, ℓ)⌉ + 1, at stage i scaled to p−i computations and 2(p−1−i) hops, at least p − i, at most
+ * M and at most the slots that memory was planned for. δ is one way: delay and the transfer ℓ of one message.
  */
 #ifndef KEDGE_TRAIN_SCHEDULE_H
 #define KEDGE_TRAIN_SCHEDULE_H

@@ -182,7 +182,7 @@ static const struct wire_message messages[] = {
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
     /* What only the newest of matters to a viewer may be replaced on TELEM; what must not be lost goes on CONTROL. STATE_END
      * goes last on TELEM, so that it comes behind all rows of both lanes. */
-    ROW(RUN_STATE, run_state, "S→C", LANE_TELEM, 133 + NAME_BYTES + TEXT_BYTES),
+    ROW(RUN_STATE, run_state, "S→C", LANE_TELEM, 125 + NAME_BYTES + TEXT_BYTES),
     ROW(PROCESS_ROW, process_row, "S→C", LANE_TELEM, 50 + 2 * NAME_BYTES + TEXT_BYTES),
     ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 53 + 2 * NAME_BYTES),
     ROW(EVENT_ROW, event_row, "S→C", LANE_CONTROL, 29 + 2 * NAME_BYTES + TEXT_BYTES),

@@ -1,0 +1,185 @@
+#include "console/args.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "console/command.h"
+#include "ssh/base/text.h"
+
+static const struct args_option options[] = {
+    {OPTION_COLOR, "color", 0, "WHEN", "colour: auto, always or never (NO_COLOR is obeyed)"},
+    {OPTION_PLAIN, "plain", 0, NULL, "line mode: no cursor motion"},
+    {OPTION_ASCII, "ascii", 0, NULL, "no character outside ASCII"},
+    {OPTION_VERBOSE, "verbose", 'v', NULL, "say more on standard error; twice: much more"},
+    {OPTION_VERSION, "version", 0, NULL, "print the version"},
+    {OPTION_HELP, "help", 'h', NULL, "explain the command"},
+    {OPTION_JSON, "json", 0, NULL, "JSON instead of text; null = unknown"},
+    {OPTION_WATCH, "watch", 0, NULL, "print again every second, until interrupted"},
+    {OPTION_FOLLOW, "follow", 'f', NULL, "keep printing what is added, until interrupted"},
+    {OPTION_FROM, "from", 0, "TEMPLATE", "the profile to begin with (default laptop)"},
+    {OPTION_DETACH, "detach", 0, NULL, "return as soon as the programs run"},
+    {OPTION_HEADLESS, "headless", 0, NULL, "watch with one line a second instead of a screen"},
+    {OPTION_NOW, "now", 0, NULL, "do not wait for the step to end: kill after a short grace"},
+    {OPTION_NO_WAIT, "no-wait", 0, NULL, "return when the order is accepted, not when it is in use"},
+};
+
+const struct args_option *args_options(size_t *count)
+{
+    *count = sizeof options / sizeof *options;
+    return options;
+}
+
+static const struct args_option *find_long(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (strlen(options[i].name) == length && memcmp(options[i].name, name, length) == 0)
+            return &options[i];
+    return NULL;
+}
+
+static const struct args_option *find_letter(char letter)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].letter == letter)
+            return &options[i];
+    return NULL;
+}
+
+static int unknown_option(const char *word, uint32_t allowed, struct why *why)
+{
+    const char *names[sizeof options / sizeof *options];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].bit & allowed)
+            names[count++] = options[i].name;
+    const char *near = word[1] == '-' ? text_nearest(word + 2, names, count) : NULL;
+    if (near)
+        return why_set(why, ERR_INVALID, "there is no option %s here; did you mean --%s?", word, near);
+    return why_set(why, ERR_INVALID, "there is no option %s here", word);
+}
+
+static int take_color(const char *value, struct args *args, struct why *why)
+{
+    static const char *const names[] = {[COLOR_AUTO] = "auto", [COLOR_ALWAYS] = "always", [COLOR_NEVER] = "never"};
+    for (int i = COLOR_AUTO; i <= COLOR_NEVER; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            args->color = (enum args_color)i;
+            return 0;
+        }
+    }
+    return why_set(why, ERR_INVALID, "--color=%s: say auto, always or never", value);
+}
+
+static int take_option(const struct args_option *option, const char *value, struct args *args, struct why *why)
+{
+    args->options |= option->bit;
+    switch (option->bit) {
+    case OPTION_COLOR:
+        return take_color(value, args, why);
+    case OPTION_FROM:
+        args->from = value;
+        return 0;
+    case OPTION_VERBOSE:
+        args->verbose++;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* One "--name", "--name=value" or "--name value"; *index moves over a value that is a word of its own. */
+static int take_long(int argc, char *const *argv, int *index, struct args *args, struct why *why)
+{
+    const char *word = argv[*index], *equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) - 2 : strlen(word) - 2;
+    const struct args_option *option = find_long(word + 2, length);
+    if (!option)
+        return unknown_option(word, ~0u, why);
+    const char *value = equals ? equals + 1 : NULL;
+    if (!option->value && value)
+        return why_set(why, ERR_INVALID, "--%s takes no value", option->name);
+    if (option->value && !value) {
+        if (*index + 1 >= argc)
+            return why_set(why, ERR_INVALID, "--%s needs a value: --%s=%s", option->name, option->name, option->value);
+        value = argv[++*index];
+    }
+    return take_option(option, value, args, why);
+}
+
+static int take_letters(const char *word, struct args *args, struct why *why)
+{
+    for (const char *letter = word + 1; *letter; letter++) {
+        const struct args_option *option = find_letter(*letter);
+        if (!option)
+            return unknown_option(word, ~0u, why);
+        args->options |= option->bit; /* no option with a letter takes a value */
+        args->verbose += option->bit == OPTION_VERBOSE;
+    }
+    return 0;
+}
+
+static int take_word(const char *word, struct args *args, struct why *why)
+{
+    if (!args->command) {
+        args->command = command_find(word);
+        if (args->command)
+            return 0;
+        const char *near = command_nearest(word);
+        if (near)
+            return why_set(why, ERR_INVALID, "there is no command '%s'; did you mean '%s'?", word, near);
+        return why_set(why, ERR_INVALID, "there is no command '%s'; 'kedge help' lists them", word);
+    }
+    if (args->word_count == ARGS_MOST)
+        return why_set(why, ERR_INVALID, "more than %d words behind '%s'", ARGS_MOST, args->command->name);
+    args->words[args->word_count++] = word;
+    return 0;
+}
+
+/* What only the whole line can tell: options that belong to other commands, and the number of words. */
+static int check(const struct args *args, struct why *why)
+{
+    uint32_t allowed = OPTIONS_GLOBAL | (args->command ? args->command->options : 0);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (!(args->options & options[i].bit & ~allowed))
+            continue;
+        if (!args->command)
+            return why_set(why, ERR_INVALID, "--%s needs a command in front; 'kedge help' lists them", options[i].name);
+        return why_set(why, ERR_INVALID, "'kedge %s' has no option --%s; 'kedge help %s' lists its options",
+                       args->command->name, options[i].name, args->command->name);
+    }
+    if ((args->options & (OPTION_HELP | OPTION_VERSION)) || !args->command)
+        return 0;
+    if (args->word_count < args->command->least)
+        return why_set(why, ERR_INVALID, "'kedge %s' needs %s", args->command->name, args->command->arguments);
+    if (args->command->most >= 0 && args->word_count > args->command->most)
+        return why_set(why, ERR_INVALID, "'%s' is one word too many for 'kedge %s'", args->words[args->command->most],
+                       args->command->name);
+    return 0;
+}
+
+int args_parse(int argc, char *const *argv, struct args *args, struct why *why)
+{
+    struct args found = {0};
+    bool options_end = false;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        int err;
+        if (!options_end && strcmp(word, "--") == 0) {
+            options_end = true;
+            continue;
+        }
+        if (!options_end && strncmp(word, "--", 2) == 0)
+            err = take_long(argc, argv, &i, &found, why);
+        else if (!options_end && word[0] == '-' && word[1])
+            err = take_letters(word, &found, why);
+        else
+            err = take_word(word, &found, why);
+        if (err)
+            return err;
+    }
+    int err = check(&found, why);
+    if (err)
+        return err;
+    *args = found;
+    return 0;
+}

@@ -1,0 +1,59 @@
+/*
+ * The command line, taken apart. Pure: argv and the tables in, `struct args` or one line of complaint out; nothing is
+ * printed.
+ *
+ * Options may stand anywhere, "--" ends them, "--from=X" and "--from X" are the same, short flags may be joined ("-vf").
+ */
+#ifndef KEDGE_CONSOLE_ARGS_H
+#define KEDGE_CONSOLE_ARGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ssh/base/why.h"
+
+#define ARGS_MOST 64 /* words behind a command */
+
+enum option {
+    OPTION_COLOR = 1 << 0,
+    OPTION_PLAIN = 1 << 1,
+    OPTION_ASCII = 1 << 2,
+    OPTION_VERBOSE = 1 << 3,
+    OPTION_VERSION = 1 << 4,
+    OPTION_HELP = 1 << 5,
+    OPTION_JSON = 1 << 6,
+    OPTION_WATCH = 1 << 7,
+    OPTION_FOLLOW = 1 << 8,
+    OPTION_FROM = 1 << 9,
+    OPTION_DETACH = 1 << 10,
+    OPTION_HEADLESS = 1 << 11,
+    OPTION_NOW = 1 << 12,
+    OPTION_NO_WAIT = 1 << 13,
+};
+#define OPTIONS_GLOBAL (OPTION_COLOR | OPTION_PLAIN | OPTION_ASCII | OPTION_VERBOSE | OPTION_VERSION | OPTION_HELP)
+
+struct args_option {
+    uint32_t bit;
+    const char *name;  /* "json", written "--json" */
+    char letter;       /* 'f', or 0 */
+    const char *value; /* "WHEN" when it takes one, else NULL */
+    const char *help;
+};
+const struct args_option *args_options(size_t *count);
+
+enum args_color { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
+
+struct args {
+    const struct command *command; /* NULL: bare `kedge` */
+    uint32_t options;              /* enum option bits that were given */
+    enum args_color color;
+    int verbose;                   /* how often -v */
+    const char *from;              /* --from TEMPLATE */
+    const char *words[ARGS_MOST];  /* what stands behind the command; points into argv */
+    int word_count;
+};
+
+/* 0, or ERR_INVALID with a line that names the word and, where there is one, the nearest right name. */
+int args_parse(int argc, char *const *argv, struct args *args, struct why *why);
+
+#endif

@@ -1,0 +1,182 @@
+/*
+ * `kedge run` and `kedge attach` (begin.h).
+ *
+ * Until all programs stand, leaving means taking back what was started; from then on leaving means leaving: the run goes on.
+ */
+#include "console/begin.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "console/command.h"
+#include "console/draft.h"
+#include "console/visit.h"
+#include "console/watch.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/mem.h"
+#include "ssh/launch/clean.h"
+#include "ssh/launch/launch.h"
+#include "ssh/launch/prepare.h"
+
+struct beginning {
+    const struct style *style;
+    bool quiet; /* JSON lines only */
+    bool done;
+    struct why why;
+};
+
+static void on_changed(const char *what, enum launch_state state, const char *text, void *arg)
+{
+    struct beginning *beginning = arg;
+    if (beginning->quiet || state == LAUNCH_WAITING || state == LAUNCH_STARTING)
+        return;
+    if (state == LAUNCH_READY)
+        printf("%s is ready%s%s\n", what, *text ? " at " : "", text);
+    fflush(stdout);
+}
+
+static void on_done(int err, const char *reason, void *arg)
+{
+    struct beginning *beginning = arg;
+    beginning->done = true;
+    if (err)
+        why_set(&beginning->why, err, "%s", reason);
+}
+
+static int take_signals(struct loop *loop, struct why *why)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (loop_signal(loop, numbers[i], watch_interrupt, NULL, why) != 0)
+            return why->err;
+    return 0;
+}
+
+/* What was started for a run that does not come to be. */
+static void take_back(const char *folder, uint64_t run_id)
+{
+    struct clean *clean = mem_new(sizeof *clean);
+    clean_init(clean, folder, run_id, 3 * CLOCK_SECOND);
+    while (clean_step(clean, clock_now_ns(), &(struct why){0}) == ERR_AGAIN)
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+    mem_free(clean);
+}
+
+/* kedged, and with `only_head` false the agents; returns when all stand or one failed. */
+static int start_programs(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id,
+                          bool only_head,
+                          struct beginning *beginning)
+{
+    const struct launch_callbacks callbacks = {.changed = on_changed, .done = on_done};
+    struct launch *launch = launch_new(loop, profile, folder, run_id, only_head, &callbacks, beginning, &beginning->why);
+    while (launch && !beginning->done && !watch_is_interrupted())
+        loop_run_once(loop, CLOCK_SECOND);
+    launch_free(launch);
+    return beginning->why.err;
+}
+
+static int launch_run(struct loop *loop, const struct profile *profile, const char *source, char *folder, size_t folder_size,
+                      struct beginning *beginning)
+{
+    char backend[RUNS_PATH];
+    uint64_t run_id;
+    int err = prepare_sibling("kedge-worker", backend, sizeof backend, &beginning->why);
+    if (!err)
+        err = prepare_sibling("kedge-cpu.so", backend, sizeof backend, &beginning->why);
+    if (!err)
+        err = prepare_run(profile, source, folder, folder_size, &run_id, &beginning->why);
+    if (err)
+        return visit_fail(&beginning->why);
+    err = start_programs(loop, profile, folder, run_id, false, beginning);
+    if (!err && !watch_is_interrupted())
+        return EXIT_DONE;
+    take_back(folder, run_id);
+    if (err)
+        return visit_fail(&beginning->why);
+    fprintf(stderr, "kedge: interrupted while '%s' was starting: what had started was ended again\n", profile->name);
+    return EXIT_INTERRUPTED;
+}
+
+int begin_run(const struct args *args, const struct style *style)
+{
+    struct beginning beginning = {.style = style, .quiet = args->options & OPTION_JSON};
+    char source[RUNS_PATH], folder[RUNS_PATH] = "";
+    struct profile *profile = mem_new(sizeof *profile);
+    struct loop *loop = NULL;
+    int code = draft_read(args->words[0], profile, source, sizeof source);
+    if (code)
+        goto free_profile;
+    loop = loop_new(&beginning.why);
+    if (!loop || take_signals(loop, &beginning.why) != 0) {
+        code = visit_fail(&beginning.why);
+        goto free_profile;
+    }
+    code = launch_run(loop, profile, source, folder, sizeof folder, &beginning);
+    if (code)
+        goto free_profile;
+    if (args->options & OPTION_DETACH)
+        printf("%s is going; 'kedge attach %s' watches it, 'kedge stop %s' ends it\n", profile->name, profile->name,
+               profile->name);
+    else
+        code = watch_run(loop, folder, profile->name, beginning.quiet, true, style);
+free_profile:
+    if (loop)
+        loop_free(loop);
+    mem_free(profile);
+    return code;
+}
+
+/* A run whose scheduler is dead and whose agents live gets a new scheduler, which takes them back from its journal. */
+static int revive(struct loop *loop, const char *folder, const char *run, struct beginning *beginning)
+{
+    struct profile *profile = mem_new(sizeof *profile);
+    char *path = mem_format("%s/run.ini", folder);
+    uint64_t run_id;
+    int code = draft_read_quietly(path, profile, &beginning->why);
+    if (!code)
+        code = runs_read_id(folder, &run_id, &beginning->why);
+    if (!code) {
+        printf("the scheduler of %s is not there, its processes are: starting a new one\n", run);
+        code = start_programs(loop, profile, folder, run_id, true, beginning);
+    }
+    mem_free(path);
+    mem_free(profile);
+    return code ? visit_fail(&beginning->why) : EXIT_DONE;
+}
+
+static size_t count_living(const char *folder)
+{
+    uint64_t run_id;
+    struct holder *holders = mem_array(HOLDERS_MOST, sizeof *holders);
+    size_t count = runs_read_id(folder, &run_id, NULL) == 0 ? holders_find(folder, run_id, holders, HOLDERS_MOST) : 0;
+    mem_free(holders);
+    return count;
+}
+
+int begin_attach(const struct args *args, const struct style *style)
+{
+    struct beginning beginning = {.style = style, .quiet = args->options & OPTION_JSON};
+    const char *run = args->words[0];
+    char folder[RUNS_PATH];
+    int code = EXIT_DONE;
+    if (runs_find(run, folder, sizeof folder, &beginning.why) != 0)
+        return visit_fail(&beginning.why);
+    struct loop *loop = loop_new(&beginning.why);
+    if (!loop || take_signals(loop, &beginning.why) != 0) {
+        code = visit_fail(&beginning.why);
+    } else if (!runs_answers(folder)) {
+        if (count_living(folder)) {
+            code = revive(loop, folder, run, &beginning);
+        } else {
+            why_set(&beginning.why, ERR_ABSENT, "the run '%s' is not going; 'kedge status %s' shows its record", run, run);
+            code = visit_fail(&beginning.why);
+        }
+    }
+    if (!code)
+        code = watch_run(loop, folder, run, beginning.quiet, false, style);
+    if (loop)
+        loop_free(loop);
+    return code;
+}

@@ -1,0 +1,335 @@
+#include "console/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "profiles/profile.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/mem.h"
+#include "ssh/base/text.h"
+#include "ssh/base/version.h"
+#include "ssh/launch/prepare.h"
+#include "ssh/launch/runs.h"
+#include "ssh/link/link.h"
+
+#define QUEUE_MAX_BYTES (64 * 1024) /* a console says little */
+
+struct client {
+    struct loop *loop;
+    struct link *link;
+    struct client_settings settings;
+    struct client_callbacks callbacks;
+    void *arg;
+    struct state state;
+    struct wire_reply reply; /* the newest */
+    uint32_t last_request;
+    bool live, down;
+    char down_reason[700];
+    pid_t bridge;            /* our child, 0 = none */
+    int bridge_words;        /* what it says on standard error, −1 = none */
+};
+
+/* ---- link callbacks ---- */
+
+static int on_up(struct link *link, const struct wire_hello *peer, void *arg, struct why *why)
+{
+    struct client *client = arg;
+    struct wire_watch watch = {.follow = client->settings.follow, .from_event = client->settings.from_event};
+    if (peer->role != ROLE_SCHEDULER)
+        return why_set(why, ERR_INVALID, "%s answered instead of a scheduler", peer->name);
+    return link_send(link, WIRE_WATCH, &watch, 0, 0);
+}
+
+static int on_message(struct link *link, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
+                      struct why *why)
+{
+    struct client *client = arg;
+    const struct wire_message *message = wire_find(header->type);
+    (void)link;
+    if (!message || message->type < WIRE_RUN_STATE || message->type > WIRE_REPLY || message->type == WIRE_ORDER)
+        return why_set(why, ERR_INVALID, "message type %d is not for a console", header->type);
+    void *row = mem_new(message->struct_bytes);
+    int err = wire_decode(header->type, payload, bytes, row, why);
+    if (!err && message->type == WIRE_REPLY)
+        client->reply = *(struct wire_reply *)row;
+    else if (!err)
+        err = state_apply(&client->state, message->type, row, clock_now_ns(), why);
+    if (!err && client->callbacks.changed)
+        client->callbacks.changed(client, message->type, row, client->arg);
+    mem_free(row);
+    return err;
+}
+
+/* The bridge's own complaint says more than "closed". */
+static void read_bridge_words(struct client *client)
+{
+    char words[400], harmless[400];
+    ssize_t got = client->bridge_words >= 0 ? read(client->bridge_words, words, sizeof words - 1) : 0;
+    if (got <= 0)
+        return;
+    words[got] = '\0';
+    char *end = strchr(words, '\n');
+    text_harmless(words, end ? (size_t)(end - words) : (size_t)got, harmless, sizeof harmless);
+    const char *text = strncmp(harmless, "kedged: ", 8) == 0 ? harmless + 8 : harmless;
+    snprintf(client->down_reason, sizeof client->down_reason, "%s", text);
+}
+
+static void on_down(struct link *link, int err, const char *reason, void *arg)
+{
+    struct client *client = arg;
+    (void)link;
+    client->down = true;
+    snprintf(client->down_reason, sizeof client->down_reason, "%s", reason);
+    if (!client->state.complete)
+        read_bridge_words(client);
+    if (client->callbacks.down)
+        client->callbacks.down(client, err, client->down_reason, client->arg);
+}
+
+/* ---- life ---- */
+
+struct client *client_new(struct loop *loop, struct road *road, const struct client_settings *settings,
+                          const struct client_callbacks *callbacks, void *arg)
+{
+    static const struct link_callbacks link_callbacks = {.up = on_up, .message = on_message, .down = on_down};
+    struct client *client = mem_new(sizeof *client);
+    struct link_settings link = {
+        .run_id = settings->run_id,
+        .incarnation = (uint32_t)getpid(),
+        .hello = {.version = WIRE_VERSION, .role = ROLE_CONSOLE, .program = "kedge " KEDGE_VERSION, .name = "console",
+                  .pid = (uint32_t)getpid()},
+        .heartbeat_ns = settings->timeouts.heartbeat_ns,
+        .silent_ns = settings->timeouts.silent_ns,
+        .greet_ns = settings->timeouts.greet_ns,
+        .queue_max_bytes = QUEUE_MAX_BYTES,
+    };
+    client->loop = loop;
+    client->settings = *settings;
+    client->callbacks = *callbacks;
+    client->arg = arg;
+    client->live = true;
+    client->bridge_words = -1;
+    state_init(&client->state);
+    client->link = link_new(loop, road, &link, &link_callbacks, client);
+    return client;
+}
+
+static void become_bridge(const char *program, const char *folder, int road, int words)
+{
+    const char *const argv[] = {program, "bridge", "--folder", folder, NULL};
+    dup2(road, STDIN_FILENO);
+    dup2(road, STDOUT_FILENO);
+    dup2(words, STDERR_FILENO);
+    execv(program, (char *const *)(uintptr_t)argv);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
+    _exit(127);
+}
+
+/* A child that speaks for the run; its standard error is kept for the reason of a failure. */
+static struct road *open_bridge(struct loop *loop, const char *folder, pid_t *bridge, int *bridge_words, struct why *why)
+{
+    char program[RUNS_PATH];
+    int ends[2], words[2];
+    if (prepare_sibling("kedged", program, sizeof program, why) != 0)
+        return NULL;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        why_errno(why, "cannot make a pipe for kedged bridge");
+        return NULL;
+    }
+    if (pipe2(words, O_CLOEXEC | O_NONBLOCK) != 0) {
+        why_errno(why, "cannot make a pipe for kedged bridge");
+        goto close_ends;
+    }
+    pid_t child = fork();
+    if (child < 0) {
+        why_errno(why, "cannot run %s", program);
+        goto close_words;
+    }
+    if (child == 0)
+        become_bridge(program, folder, ends[1], words[1]);
+    close(ends[1]);
+    close(words[1]);
+    *bridge = child;
+    *bridge_words = words[0];
+    int second = fcntl(ends[0], F_DUPFD_CLOEXEC, 0);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return road_fd(loop, ends[0], second, "kedged bridge");
+close_words:
+    close(words[0]);
+    close(words[1]);
+close_ends:
+    close(ends[0]);
+    close(ends[1]);
+    return NULL;
+}
+
+static void read_timeouts(const char *folder, struct timeouts *timeouts)
+{
+    struct profile *profile = mem_new(sizeof *profile);
+    struct complaints complaints;
+    char *path = mem_format("%s/run.ini", folder);
+    profile_defaults(profile);
+    *timeouts = timeouts_derive(profile->timeout_ns);
+    complaints_init(&complaints);
+    if (profile_read(path, profile, &complaints, NULL, 0) == 0)
+        *timeouts = timeouts_derive(profile->timeout_ns);
+    complaints_clear(&complaints);
+    mem_free(path);
+    mem_free(profile);
+}
+
+struct client *client_open(struct loop *loop, const char *folder, bool follow, uint64_t from_event,
+                           const struct client_callbacks *callbacks, void *arg, struct why *why)
+{
+    struct client_settings settings = {.follow = follow, .from_event = from_event};
+    struct road *road;
+    pid_t bridge = 0;
+    int bridge_words = -1;
+    if (runs_read_id(folder, &settings.run_id, why) != 0)
+        return NULL;
+    read_timeouts(folder, &settings.timeouts);
+    bool live = runs_answers(folder);
+    if (live) {
+        char *path = mem_format("%s/kedged.sock", folder);
+        road = road_unix_dial(loop, path, why);
+        mem_free(path);
+    } else {
+        road = open_bridge(loop, folder, &bridge, &bridge_words, why);
+    }
+    if (!road)
+        return NULL;
+    struct client *client = client_new(loop, road, &settings, callbacks, arg);
+    client->live = live;
+    client->bridge = bridge;
+    client->bridge_words = bridge_words;
+    return client;
+}
+
+/* The bridge ends when its stdin does; a second is plenty. It is our own child: its pid cannot be anybody else's. */
+static void reap_bridge(pid_t bridge)
+{
+    for (int i = 0; i < 100; i++) {
+        pid_t ended = waitpid(bridge, NULL, WNOHANG);
+        if (ended == bridge || (ended < 0 && errno == ECHILD))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
+    kill(bridge, SIGKILL);
+    waitpid(bridge, NULL, 0);
+}
+
+void client_free(struct client *client)
+{
+    if (!client)
+        return;
+    link_free(client->link);
+    if (client->bridge_words >= 0)
+        close(client->bridge_words);
+    if (client->bridge > 0)
+        reap_bridge(client->bridge);
+    state_clear(&client->state);
+    mem_free(client);
+}
+
+struct state *client_state(struct client *client)
+{
+    return &client->state;
+}
+
+bool client_is_live(const struct client *client)
+{
+    return client->live;
+}
+
+bool client_is_down(const struct client *client)
+{
+    return client->down;
+}
+
+const char *client_down_reason(const struct client *client)
+{
+    return client->down_reason;
+}
+
+const struct timeouts *client_timeouts(const struct client *client)
+{
+    return &client->settings.timeouts;
+}
+
+/* ---- waiting ---- */
+
+int client_wait(struct client *client, bool (*until)(struct client *client, void *arg), void *arg, uint64_t deadline_ns,
+                struct why *why)
+{
+    const uint64_t turn_ns = 200 * CLOCK_MS; /* `until` may watch other things than the road */
+    uint64_t begin_ns = clock_now_ns();
+    while (!until(client, arg)) {
+        uint64_t passed_ns = clock_now_ns() - begin_ns, left_ns = turn_ns;
+        if (client->down)
+            return why_set(why, ERR_GONE, "%s", client->down_reason);
+        if (deadline_ns && passed_ns >= deadline_ns)
+            return why_set(why, ERR_TIMEOUT, "the scheduler did not answer in time");
+        if (deadline_ns && deadline_ns - passed_ns < left_ns)
+            left_ns = deadline_ns - passed_ns;
+        loop_run_once(client->loop, left_ns);
+    }
+    return 0;
+}
+
+static bool is_complete(struct client *client, void *arg)
+{
+    (void)arg;
+    return client->state.complete;
+}
+
+int client_wait_complete(struct client *client, struct why *why)
+{
+    return client_wait(client, is_complete, NULL, 2 * client->settings.timeouts.greet_ns, why);
+}
+
+static bool is_replied(struct client *client, void *arg)
+{
+    (void)arg;
+    return client->reply.request == client->last_request;
+}
+
+/* user@host, for the ledger. */
+static void say_who(char *out, size_t size)
+{
+    char host[WIRE_NAME] = "?", text[WIRE_NAME * 2];
+    const struct passwd *user = getpwuid(getuid());
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "%.30s@%.30s", user ? user->pw_name : "?", host);
+    text_harmless(text, strlen(text), out, size);
+}
+
+int client_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct wire_reply *reply,
+                 struct why *why)
+{
+    struct wire_order order = {.kind = (uint8_t)kind, .request = ++client->last_request};
+    say_who(order.who, sizeof order.who);
+    if (strlen(name) >= sizeof order.name || strlen(value) >= sizeof order.value)
+        return why_set(why, ERR_INVALID, "'%.40s=%.40s' is longer than any setting", name, value);
+    snprintf(order.name, sizeof order.name, "%s", name);
+    snprintf(order.value, sizeof order.value, "%s", value);
+    int err = client_wait_complete(client, why);
+    if (!err)
+        err = link_send(client->link, WIRE_ORDER, &order, 0, 0);
+    if (err)
+        return why_set(why, err, "the order could not be sent: %s", client->down ? client->down_reason : why_name(err));
+    err = client_wait(client, is_replied, NULL, client->settings.timeouts.greet_ns, why);
+    if (err)
+        return err;
+    if (client->reply.err) /* a number from the wire: only ours mean something to our callers */
+        return why_set(why, client->reply.err < 0 && client->reply.err >= ERR_ABSENT ? client->reply.err : ERR_REFUSED, "%s",
+                       client->reply.text);
+    if (reply)
+        *reply = client->reply;
+    return 0;
+}

@@ -1,0 +1,224 @@
+#include "console/command.h"
+
+#include <string.h>
+
+#include "console/begin.h"
+#include "console/draft.h"
+#include "console/logs.h"
+#include "console/order.h"
+#include "console/show.h"
+#include "console/visit.h"
+#include "console/words.h"
+#include "ssh/base/text.h"
+#include "ssh/base/version.h"
+#include "ssh/wire/decode.h"
+#include "ssh/wire/wire.h"
+
+static int run_help(const struct args *args, const struct style *style);
+static int run_completion(const struct args *args, const struct style *style);
+static int run_version(const struct args *args, const struct style *style);
+static int run_decode(const struct args *args, const struct style *style);
+
+static const struct command commands[] = {
+    {
+        .name = "new", .arguments = "NAME", .least = 1, .most = 1, .options = OPTION_FROM, .function = draft_new,
+        .help = "write a commented profile, NAME.ini",
+        .details = "The profile is a copy of a template (by default the one named laptop) with every comment kept and "
+                   "run.name set. An existing file is never overwritten.",
+    },
+    {
+        .name = "check", .arguments = "PROFILE", .least = 1, .most = 1, .function = draft_check,
+        .help = "validate a profile and say everything that is wrong with it",
+        .details = "All complaints are printed at once, each with its file and line; then the exit code is 2. Nothing "
+                   "is started and no network is used. With model.path the checkpoint's config.json is read too.",
+    },
+    {
+        .name = "plan", .arguments = "PROFILE", .least = 1, .most = 1, .options = OPTION_JSON, .function = draft_plan,
+        .help = "what will run where, and what it costs in memory and bytes",
+        .details = "Printed by the same code that will decide when the run starts.",
+    },
+    {
+        .name = "run", .arguments = "PROFILE", .least = 1, .most = 1,
+        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON,
+        .function = begin_run, .help = "start a run and watch it",
+        .details = "The profile is checked, a run folder with fresh credentials is made, then the scheduler and the "
+                   "agents are started in sessions of their own. One line a second says how the training goes; events "
+                   "are lines of their own.\n\n"
+                   "Ctrl-C, closing the terminal or killing this program leaves the run as it is; only 'kedge stop' "
+                   "ends it. While the programs are still starting, Ctrl-C ends them again.\n\n"
+                   "The exit code is 0 when all steps were trained, 1 when the run was stopped or failed, 130 when "
+                   "you left. With --json every line is one JSON object of type state or event.",
+    },
+    {
+        .name = "attach", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_HEADLESS | OPTION_JSON,
+        .function = begin_attach, .help = "watch a run that is going",
+        .details = "As 'kedge run' watches. Any number of consoles may watch, and none is special. When the scheduler "
+                   "of the run has died and its processes live, a new scheduler is started that takes them back.",
+    },
+    {
+        .name = "ls", .arguments = "", .least = 0, .most = 0, .options = OPTION_JSON, .function = show_list,
+        .help = "list the runs of this machine, going or over",
+        .details = "The newest first.",
+    },
+    {
+        .name = "status", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
+        .function = show_status,
+        .help = "all that is known of a run",
+        .details = "For a run that is over, what its journal recorded last.",
+    },
+    {
+        .name = "links", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
+        .function = show_links,
+        .help = "what travels on every road, and what holds it up",
+        .details = "'of dense' compares the bytes sent with what an exchange of whole bf16 activations would have "
+                   "sent. 'held by' names why a lane does not move at the moment.",
+    },
+    {
+        .name = "hosts", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
+        .function = show_hosts,
+        .help = "the processes of a run, and what each waits for",
+        .details = "",
+    },
+    {
+        .name = "events", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_FOLLOW,
+        .function = show_events,
+        .help = "what happened in a run",
+        .details = "With --json and -f one object a line.",
+    },
+    {
+        .name = "get", .arguments = "RUN [KEY]", .least = 1, .most = 2, .options = OPTION_JSON, .function = show_get,
+        .help = "the settings that can be changed, and the ledger of changes; or one setting",
+        .details = "With KEY only its value is printed; any setting of the profile may be asked for.",
+    },
+    {
+        .name = "set", .arguments = "RUN KEY=VALUE...", .least = 2, .most = -1, .options = OPTION_NO_WAIT,
+        .function = order_set,
+        .help = "change settings of a run that is going",
+        .details = "Returns when a training step has used the value, and says which one was the first. The change, "
+                   "who made it and that step stand in the ledger ('kedge get RUN').",
+    },
+    {
+        .name = "pause", .arguments = "RUN", .least = 1, .most = 1, .function = order_pause,
+        .help = "hold a run at the next step; everything is kept in memory", .details = "",
+    },
+    {
+        .name = "resume", .arguments = "RUN", .least = 1, .most = 1, .function = order_resume,
+        .help = "go on with a run that was paused", .details = "",
+    },
+    {
+        .name = "stop", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_NOW, .function = order_stop,
+        .help = "end a run; returns when nothing of it is left",
+        .details = "Says meanwhile what is awaited. Works also when the scheduler is dead: the processes of the run "
+                   "are found by their lock files and by the run's mark, never by name. The journal, the logs and the "
+                   "profile stay.",
+    },
+    {
+        .name = "logs", .arguments = "RUN [PROCESS]", .least = 1, .most = 2, .options = OPTION_FOLLOW, .function = logs_show,
+        .help = "the log of one process, or of all, in the order of time", .details = "",
+    },
+    {
+        .name = "decode", .arguments = "FILE", .least = 1, .most = 1, .function = run_decode,
+        .help = "print a capture of a road as text",
+        .details = "With link.record = yes every data road is captured into the run folder's capture/.",
+    },
+    {
+        .name = "completion", .arguments = "bash", .least = 1, .most = 1, .function = run_completion,
+        .help = "print a completion script for the shell",
+        .details = "Put this into ~/.bashrc: source <(kedge completion bash)",
+    },
+    {
+        .name = "help", .arguments = "[COMMAND]", .least = 0, .most = 1, .function = run_help,
+        .help = "explain kedge, or one command", .details = "",
+    },
+    {
+        .name = "version", .arguments = "", .least = 0, .most = 0, .function = run_version,
+        .help = "print the version", .details = "",
+    },
+};
+#define COMMANDS (sizeof commands / sizeof *commands)
+
+const struct command *command_all(size_t *count)
+{
+    *count = COMMANDS;
+    return commands;
+}
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+const char *command_nearest(const char *name)
+{
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    return text_nearest(name, names, COMMANDS);
+}
+
+int command_exit_code(int err)
+{
+    switch (err) {
+    case 0:
+        return EXIT_DONE;
+    case ERR_INVALID:
+    case ERR_ABSENT:
+        return EXIT_USAGE;
+    case ERR_GONE:
+    case ERR_TIMEOUT:
+        return EXIT_NETWORK;
+    case ERR_REFUSED:
+        return EXIT_REFUSED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+static int run_help(const struct args *args, const struct style *style)
+{
+    (void)style;
+    if (args->word_count == 0) {
+        command_print_help(stdout);
+        return EXIT_DONE;
+    }
+    const struct command *command = command_find(args->words[0]);
+    if (command) {
+        command_print_details(command, stdout);
+        return EXIT_DONE;
+    }
+    const char *near = command_nearest(args->words[0]);
+    char suggestion[100];
+    struct why why = {0};
+    why_set(&why, ERR_INVALID, "there is no command '%s'%s", args->words[0],
+            words_suggest(near, "; 'kedge help' lists them", suggestion, sizeof suggestion));
+    return visit_fail(&why);
+}
+
+static int run_completion(const struct args *args, const struct style *style)
+{
+    struct why why = {0};
+    (void)style;
+    if (strcmp(args->words[0], "bash") != 0) {
+        why_set(&why, ERR_INVALID, "no completion is known for '%s': say bash", args->words[0]);
+        return visit_fail(&why);
+    }
+    command_print_completion(stdout);
+    return EXIT_DONE;
+}
+
+static int run_version(const struct args *args, const struct style *style)
+{
+    (void)args, (void)style;
+    printf("kedge %s (wire version %d)\n", KEDGE_VERSION, WIRE_VERSION);
+    return EXIT_DONE;
+}
+
+static int run_decode(const struct args *args, const struct style *style)
+{
+    struct why why = {0};
+    (void)style;
+    return decode_file(args->words[0], stdout, &why) == 0 ? EXIT_DONE : visit_fail(&why);
+}

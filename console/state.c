@@ -1,0 +1,174 @@
+#include "console/state.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ssh/base/mem.h"
+
+void state_init(struct state *state)
+{
+    memset(state, 0, sizeof *state);
+}
+
+void state_clear(struct state *state)
+{
+    mem_free(state->processes);
+    mem_free(state->roads);
+    mem_free(state->knobs);
+    mem_free(state->ledger);
+    mem_free(state->events);
+    memset(state, 0, sizeof *state);
+}
+
+/* Room for one more row at the end, or NULL when there are `most` already. */
+static void *add_row(struct state *state, void **rows, size_t *count, size_t most, size_t bytes_each)
+{
+    if (*count == most) {
+        state->dropped++;
+        return NULL;
+    }
+    *rows = mem_grow(*rows, *count + 1, bytes_each);
+    void *row = (char *)*rows + *count * bytes_each;
+    memset(row, 0, bytes_each);
+    (*count)++;
+    return row;
+}
+
+/* The same for a ring: the oldest row makes room. */
+static void *add_newest(struct state *state, void **rows, size_t *count, size_t most, size_t bytes_each)
+{
+    if (*count == most) {
+        memmove(*rows, (char *)*rows + bytes_each, (most - 1) * bytes_each);
+        (*count)--;
+    }
+    return add_row(state, rows, count, most, bytes_each);
+}
+
+static void apply_process(struct state *state, const struct wire_process_row *row, uint64_t now_ns)
+{
+    struct state_process *at = NULL;
+    for (size_t i = 0; i < state->process_count && !at; i++)
+        if (strcmp(state->processes[i].row.process, row->process) == 0)
+            at = &state->processes[i];
+    if (!at)
+        at = add_row(state, (void **)&state->processes, &state->process_count, STATE_PROCESSES, sizeof *at);
+    if (at)
+        *at = (struct state_process){*row, now_ns};
+}
+
+static void apply_road(struct state *state, const struct wire_road_row *row, uint64_t now_ns)
+{
+    struct state_road *at = NULL;
+    for (size_t i = 0; i < state->road_count && !at; i++) {
+        const struct wire_road_row *old = &state->roads[i].row;
+        if (old->lane == row->lane && strcmp(old->from, row->from) == 0 && strcmp(old->to, row->to) == 0)
+            at = &state->roads[i];
+    }
+    if (!at)
+        at = add_row(state, (void **)&state->roads, &state->road_count, STATE_ROADS, sizeof *at);
+    if (at)
+        *at = (struct state_road){*row, now_ns};
+}
+
+static void apply_knob(struct state *state, const struct wire_knob_row *row)
+{
+    struct wire_knob_row *at = NULL;
+    for (size_t i = 0; i < state->knob_count && !at; i++)
+        if (strcmp(state->knobs[i].name, row->name) == 0)
+            at = &state->knobs[i];
+    if (!at)
+        at = add_row(state, (void **)&state->knobs, &state->knob_count, STATE_KNOBS, sizeof *at);
+    if (at)
+        *at = *row;
+}
+
+static void apply_ledger(struct state *state, const struct wire_ledger_row *row)
+{
+    struct wire_ledger_row *at = NULL;
+    for (size_t i = 0; i < state->ledger_count && !at; i++)
+        if (state->ledger[i].id == row->id)
+            at = &state->ledger[i];
+    if (!at)
+        at = add_newest(state, (void **)&state->ledger, &state->ledger_count, STATE_LEDGER, sizeof *at);
+    *at = *row;
+}
+
+static void apply_event(struct state *state, const struct wire_event_row *row)
+{
+    for (size_t i = state->event_count; i > 0; i--)
+        if (state->events[i - 1].id == row->id)
+            return; /* a reconnected watch may repeat some */
+    struct wire_event_row *at = add_newest(state, (void **)&state->events, &state->event_count, STATE_EVENTS, sizeof *at);
+    *at = *row;
+}
+
+int state_apply(struct state *state, enum wire_type type, const void *row, uint64_t now_ns, struct why *why)
+{
+    switch (type) {
+    case WIRE_RUN_STATE:
+        state->run = *(const struct wire_run_state *)row;
+        state->has_run = true;
+        state->run_heard_ns = now_ns;
+        return 0;
+    case WIRE_PROCESS_ROW:
+        apply_process(state, row, now_ns);
+        return 0;
+    case WIRE_ROAD_ROW:
+        apply_road(state, row, now_ns);
+        return 0;
+    case WIRE_KNOB_ROW:
+        apply_knob(state, row);
+        return 0;
+    case WIRE_LEDGER_ROW:
+        apply_ledger(state, row);
+        return 0;
+    case WIRE_EVENT_ROW:
+        apply_event(state, row);
+        return 0;
+    case WIRE_STATE_END:
+        state->complete = true;
+        return 0;
+    default:
+        return why_set(why, ERR_INVALID, "message type %d is not for a console", (int)type);
+    }
+}
+
+uint64_t state_age_ns(const struct state *state, uint64_t now_ns)
+{
+    return state->has_run ? now_ns - state->run_heard_ns : UINT64_MAX;
+}
+
+uint64_t state_process_age_ns(const struct state_process *process, uint64_t now_ns)
+{
+    uint64_t since = now_ns - process->heard_ns;
+    return process->row.heard_ns_ago > UINT64_MAX - since ? UINT64_MAX : process->row.heard_ns_ago + since;
+}
+
+double state_eta_seconds(const struct state *state)
+{
+    const struct wire_run_state *run = &state->run;
+    if (!state->has_run || run->phase != PHASE_TRAINING || !isfinite(run->step_seconds) || run->step > run->steps)
+        return NAN;
+    return (double)(run->steps - run->step) * run->step_seconds;
+}
+
+const struct wire_ledger_row *state_find_ledger(const struct state *state, uint64_t id)
+{
+    for (size_t i = 0; i < state->ledger_count; i++)
+        if (state->ledger[i].id == id)
+            return &state->ledger[i];
+    return NULL;
+}
+
+const struct wire_knob_row *state_find_knob(const struct state *state, const char *name)
+{
+    for (size_t i = 0; i < state->knob_count; i++)
+        if (strcmp(state->knobs[i].name, name) == 0)
+            return &state->knobs[i];
+    return NULL;
+}
+
+bool state_is_over(const struct state *state)
+{
+    return state->has_run && (state->run.phase == PHASE_FINISHED || state->run.phase == PHASE_STOPPED);
+}

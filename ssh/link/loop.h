@@ -1,7 +1,7 @@
 /*
  * The event loop: libevent behind five nouns (loop, timer, watch, signal, wake), so that nobody else includes it.
- * One loop belongs to one thread; only loop_wake may be called from another. Timers use clock_now_ns via libevent's
- * monotonic clock. The loop asks for EV_FEATURE_FDS when stdin or a file may be watched (epoll refuses those).
+ * One loop belongs to one thread; only loop_wake may be called from another. Timers go by clock_now_ns, so a test that owns the
+ * clock owns them. Every descriptor can be watched, plain files and /dev/null too. loop_new ignores SIGPIPE for the process.
  */
 #ifndef KEDGE_LINK_LOOP_H
 #define KEDGE_LINK_LOOP_H
@@ -24,6 +24,8 @@ void loop_free(struct loop *loop); /* everything on it must be gone, but signals
 int loop_run(struct loop *loop);   /* until loop_stop; 0 */
 void loop_run_once(struct loop *loop, uint64_t at_most_ns); /* one turn, waiting at most that long: for tests */
 void loop_stop(struct loop *loop);
+/* Until the next timer; 0 = something is to be done now, UINT64_MAX = no timer. A simulation advances its clock by it. */
+uint64_t loop_next_ns(const struct loop *loop);
 
 struct loop_timer *loop_timer_new(struct loop *loop, loop_cb *cb, void *arg); /* not armed */
 void loop_timer_set(struct loop_timer *timer, uint64_t delay_ns);             /* arm or re-arm, once */

@@ -18,6 +18,9 @@ void pace_init(struct pace *pace, uint64_t bits_per_second, uint64_t now_ns);
 void pace_set(struct pace *pace, uint64_t bits_per_second, uint64_t now_ns);
 /* 0 = may send now; else how long to wait. */
 uint64_t pace_wait_ns(struct pace *pace, uint64_t now_ns);
+/* The same for senders that leave the first half of the burst to others: may send while more than `reserve_bytes` are there (at
+ * most half of the burst). Negative for the few bytes that may go into debt. */
+uint64_t pace_wait_above_ns(struct pace *pace, int64_t reserve_bytes, uint64_t now_ns);
 void pace_spend(struct pace *pace, uint64_t bytes);
 
 #endif

@@ -45,7 +45,7 @@ static void resolve_ask(struct resolve *resolve)
     struct addrinfo hints = {.ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM}, *found = NULL;
     int status = getaddrinfo(resolve->host, service, &hints, &found);
     if (status != 0)
-        snprintf(resolve->reason, sizeof resolve->reason, "cannot look up host '%s': %s", resolve->host, gai_strerror(status));
+        snprintf(resolve->reason, sizeof resolve->reason, "looking up its name failed (%s)", gai_strerror(status));
     for (struct addrinfo *one = found; one && resolve->count < ADDRESS_LIST; one = one->ai_next) {
         struct address *address = &resolve->list[resolve->count++];
         memcpy(&address->to, one->ai_addr, one->ai_addrlen);

@@ -4,7 +4,8 @@
  *
  * Every road is non-blocking. The user of a road (link.c, or the filter above) sets `ready` and calls road_want; `ready` is called
  * from the loop, never from inside another road call, and as long as what is wanted can be done (level, not edge). It is the last
- * thing that a road does: the user may free the road inside it.
+ * thing that a road does: the user may free the road inside it. Reasons are words that follow the peer's name ("closed the
+ * connection", "cannot be reached: Connection refused").
  */
 #ifndef KEDGE_LINK_ROAD_H
 #define KEDGE_LINK_ROAD_H

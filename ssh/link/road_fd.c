@@ -113,15 +113,15 @@ static int road_fd_errno(struct why *why)
         return ERR_AGAIN;
     case EPIPE:
     case ECONNRESET:
-        return why_set(why, ERR_GONE, "the peer closed the connection (%s)", strerror(errno));
+        return why_set(why, ERR_GONE, "closed the connection (%s)", strerror(errno));
     case ETIMEDOUT:
     case EHOSTUNREACH:
     case ENETUNREACH:
     case ENETDOWN:
     case ECONNABORTED:
-        return why_set(why, ERR_GONE, "the connection broke: %s", strerror(errno));
+        return why_set(why, ERR_GONE, "is lost: %s", strerror(errno));
     default:
-        return why_errno(why, "the connection failed");
+        return why_errno(why, "fails");
     }
 }
 
@@ -129,12 +129,12 @@ ssize_t road_fd_read(struct road *base, uint8_t *bytes, size_t room, struct why 
 {
     struct road_fd *road = (struct road_fd *)base;
     if (road->read_fd < 0)
-        return why_set(why, ERR_GONE, "the connection is closed");
+        return why_set(why, ERR_GONE, "is closed");
     ssize_t count = read(road->read_fd, bytes, room);
     if (count > 0)
         return count;
     if (count == 0)
-        return why_set(why, ERR_GONE, "the peer closed the connection");
+        return why_set(why, ERR_GONE, "closed the connection");
     return road_fd_errno(why);
 }
 
@@ -151,7 +151,7 @@ ssize_t road_fd_write(struct road *base, const uint8_t *bytes, size_t count, str
 {
     struct road_fd *road = (struct road_fd *)base;
     if (road->write_fd < 0)
-        return why_set(why, ERR_GONE, "the connection is closed");
+        return why_set(why, ERR_GONE, "is closed");
     size_t room = road_fd_unsent_room(road);
     if (room == 0)
         return ERR_AGAIN;

@@ -76,7 +76,7 @@ static ssize_t road_pair_read(struct road *base, uint8_t *bytes, size_t room, st
     struct road_pair *road = (struct road_pair *)base;
     size_t count = buf_used(&road->incoming);
     if (count == 0)
-        return road->finished || !road->peer ? why_set(why, ERR_GONE, "the peer closed the connection") : ERR_AGAIN;
+        return road->finished || !road->peer ? why_set(why, ERR_GONE, "closed the connection") : ERR_AGAIN;
     if (count > room)
         count = room;
     memcpy(bytes, buf_peek(&road->incoming), count);
@@ -89,7 +89,7 @@ static ssize_t road_pair_write(struct road *base, const uint8_t *bytes, size_t c
 {
     struct road_pair *road = (struct road_pair *)base;
     if (!road->peer)
-        return why_set(why, ERR_GONE, "the peer closed the connection");
+        return why_set(why, ERR_GONE, "closed the connection");
     struct buf *to = &road->peer->incoming;
     size_t room = to->max - buf_used(to);
     if (room == 0)

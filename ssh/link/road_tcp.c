@@ -22,7 +22,6 @@
 
 struct road_tcp {
     struct road_fd fd; /* first: a road_tcp is a road_fd */
-    char address[ADDRESS_HOST + 16]; /* as the user wrote it */
     struct resolve *resolve;
     struct address list[ADDRESS_LIST];
     int count, tried;
@@ -61,7 +60,7 @@ static int road_tcp_try_next(struct road_tcp *road)
             return 0;
         }
         road->failed = (struct why){0};
-        why_errno(&road->failed, "cannot connect to %s", road->address);
+        why_errno(&road->failed, "cannot be reached");
         if (fd >= 0)
             close(fd);
     }
@@ -91,7 +90,7 @@ static int road_tcp_start(struct road *base, struct why *why)
     if (status) {
         errno = status;
         road->failed = (struct why){0};
-        why_errno(&road->failed, "cannot connect to %s", road->address);
+        why_errno(&road->failed, "cannot be reached");
         if (status == ECONNREFUSED)
             road->failed.err = ERR_GONE;
     }
@@ -110,7 +109,7 @@ static void road_tcp_attempt_over(void *arg)
 {
     struct road_tcp *road = arg;
     road->failed = (struct why){0};
-    why_set(&road->failed, ERR_TIMEOUT, "cannot connect to %s: no answer", road->address);
+    why_set(&road->failed, ERR_TIMEOUT, "cannot be reached: no answer");
     road_tcp_try_next(road);
     road_tcp_ready(road);
 }
@@ -121,7 +120,7 @@ static void road_tcp_resolved(const struct address *list, int count, const char 
     memcpy(road->list, list, (size_t)count * sizeof list[0]);
     road->count = count;
     if (count == 0)
-        why_set(&road->failed, ERR_ABSENT, "%s", reason);
+        why_set(&road->failed, ERR_ABSENT, "cannot be reached: %s", reason);
     resolve_free(road->resolve);
     road->resolve = NULL;
     road_tcp_ready(road);
@@ -163,7 +162,6 @@ struct road *road_tcp_dial(struct loop *loop, const char *address, struct why *w
     if (address_split(address, host, &port, why) != 0)
         return NULL;
     struct road_tcp *road = road_tcp_new(loop, address);
-    snprintf(road->address, sizeof road->address, "%s", address);
     road->fd.starting = true;
     road->attempt = loop_timer_new(loop, road_tcp_attempt_over, road);
     road->count = address_numeric(host, port, road->list);

@@ -31,6 +31,7 @@ struct frame_parser {
     struct frame_header header;
     size_t payload_left;        /* of this frame */
     struct collection lanes[LANE_COUNT];
+    uint64_t frames[LANE_COUNT], bytes[LANE_COUNT];
     int err; /* dead when not 0 */
     struct why why;
 };
@@ -230,6 +231,8 @@ static size_t feed_header(struct frame_parser *parser, const uint8_t *bytes, siz
         return take;
     struct collection *lane = &parser->lanes[parser->header.lane];
     parser->payload_left = parser->header.frame_bytes;
+    parser->frames[parser->header.lane]++;
+    parser->bytes[parser->header.lane] += FRAME_HEADER_BYTES;
     if (!lane->open) {
         lane->open = true;
         lane->used = 0;
@@ -244,6 +247,7 @@ static size_t feed_payload(struct frame_parser *parser, const uint8_t *bytes, si
     size_t take = parser->payload_left < count ? parser->payload_left : count;
     bool whole = lane->used == 0 && take == lane->header.message_bytes;
     parser->payload_left -= take;
+    parser->bytes[parser->header.lane] += take;
     if (parser->payload_left == 0)
         parser->header_used = 0;
     if (whole) {
@@ -284,4 +288,10 @@ size_t frame_parser_held(const struct frame_parser *parser)
     for (int i = 0; i < LANE_COUNT; i++)
         sum += parser->lanes[i].capacity;
     return sum;
+}
+
+void frame_parser_count(const struct frame_parser *parser, int lane, uint64_t *frames, uint64_t *bytes)
+{
+    *frames = parser->frames[lane];
+    *bytes = parser->bytes[lane];
 }

@@ -49,5 +49,7 @@ void frame_parser_free(struct frame_parser *parser);
 int frame_parser_feed(struct frame_parser *parser, const uint8_t *bytes, size_t count, struct why *why);
 /* Memory that messages hold now: it follows the bytes that came, within the types' maxima, one message per lane. */
 size_t frame_parser_held(const struct frame_parser *parser);
+/* What came on a lane so far: frames begun, and bytes with their headers. */
+void frame_parser_count(const struct frame_parser *parser, int lane, uint64_t *frames, uint64_t *bytes);
 
 #endif

@@ -18,12 +18,23 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
                        int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
                        int64_t kv_stride)
 {
-    const struct attention a = {.o = o, .log_sum = log_sum, .q = q, .k = k, .v = v, .sequences = sequences, .tokens = tokens,
-                                .heads = heads, .kv_heads = kv_heads, .d = d, .q_stride = q_stride, .kv_stride = kv_stride};
+    const struct attention a = {.o = o,
+                                .log_sum = log_sum,
+                                .q = q,
+                                .k = k,
+                                .v = v,
+                                .sequences = sequences,
+                                .tokens = tokens,
+                                .heads = heads,
+                                .kv_heads = kv_heads,
+                                .d = d,
+                                .q_stride = q_stride,
+                                .kv_stride = kv_stride};
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d), blocks = (tokens + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
-    /* Later blocks see more keys, so pieces are taken as threads become free: each writes its own rows, who does it changes nothing. */
+    /* Later blocks see more keys, so pieces are taken as threads become free: each writes its own rows, who does it changes
+     * nothing. */
 #pragma omp parallel for num_threads(attention_threads(device, &a)) schedule(dynamic)
     for (int64_t piece = 0; piece < sequences * heads * blocks; piece++) {
         int64_t unit = piece / blocks, block = blocks - 1 - piece % blocks;
@@ -32,12 +43,25 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
 }
 
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
-                        const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences, int64_t tokens,
-                        int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride)
+                        const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
+                        int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride)
 {
-    const struct attention a = {.dq = dq, .dk = dk, .dv = dv, .d_o = d_o, .forward_o = o, .forward_log_sum = log_sum, .q = q, .k = k,
-                                .v = v, .sequences = sequences, .tokens = tokens, .heads = heads, .kv_heads = kv_heads, .d = d,
-                                .q_stride = q_stride, .kv_stride = kv_stride};
+    const struct attention a = {.dq = dq,
+                                .dk = dk,
+                                .dv = dv,
+                                .d_o = d_o,
+                                .forward_o = o,
+                                .forward_log_sum = log_sum,
+                                .q = q,
+                                .k = k,
+                                .v = v,
+                                .sequences = sequences,
+                                .tokens = tokens,
+                                .heads = heads,
+                                .kv_heads = kv_heads,
+                                .d = d,
+                                .q_stride = q_stride,
+                                .kv_stride = kv_stride};
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d);
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);

@@ -26,8 +26,8 @@ static int cpu_open(struct device **out, int threads, struct why *why)
     device->kernels = kernels_choose(wanted_isa);
     omp_set_dynamic(0); /* the number of threads must not follow the load of the machine */
     char library[40];
-    snprintf(device->description, sizeof device->description, "cpu: %s, %d thread%s, %s", device->kernels->isa, device->threads,
-             device->threads == 1 ? "" : "s", gemm_version(library, sizeof library));
+    snprintf(device->description, sizeof device->description, "cpu: %s, %d thread%s, %s", device->kernels->isa,
+             device->threads, device->threads == 1 ? "" : "s", gemm_version(library, sizeof library));
     *out = device;
     return 0;
 }

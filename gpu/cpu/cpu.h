@@ -1,9 +1,9 @@
 /*
  * The CPU backend: the device, and the entries of its op table by file. What each op means is said in gpu/math/ops.h.
  *
- *   cpu.c        the device: memory, threads, scratch, the table     vector.c  plain arrays and AdamW      layer.c  norm, rope, …
- *   gemm.c       matrix products by oneDNN                           attention.c                           mask.c, pack.c  boundaries
- *   kernels_*.c  the inner loops, once per instruction set; the files above only share them out to threads
+ *   cpu.c        the device: memory, threads, scratch, the table     vector.c  plain arrays and AdamW      layer.c  norm,
+ * rope, … gemm.c       matrix products by oneDNN                           attention.c                           mask.c,
+ * pack.c  boundaries kernels_*.c  the inner loops, once per instruction set; the files above only share them out to threads
  *
  * A device belongs to one thread at a time (the worker's compute thread).
  */
@@ -24,19 +24,20 @@ struct device {
     int64_t angle_positions, angle_half;
 };
 
-/* For tests: devices opened from now on use this instruction set ("base", "avx2", "avx512"; NULL = the best). ERR_ABSENT when this
- * machine does not have it. Exported by kedge-cpu.so. */
+/* For tests: devices opened from now on use this instruction set ("base", "avx2", "avx512"; NULL = the best). ERR_ABSENT
+ * when this machine does not have it. Exported by kedge-cpu.so. */
 int cpu_use_isa(const char *isa);
 
 /* Memory for the running op, 64-byte aligned, not zeroed; the next call may move it. */
 void *cpu_scratch(struct device *device, size_t bytes);
-/* How many threads are worth starting for this many elements: 1 or all (in between, libgomp would end and create threads). */
+/* How many threads are worth starting for this many elements: 1 or all (in between, libgomp would end and create threads).
+ */
 int cpu_threads_for(const struct device *device, int64_t elements);
 
 /* gemm.c */
 const char *gemm_version(char *out, size_t size); /* "oneDNN 2.6.3" */
-void gemm_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t lda,
-                 int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+void gemm_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
+                 int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
 
 /* vector.c */
 void vector_fill(struct device *device, float *x, float value, int64_t count);
@@ -51,14 +52,15 @@ void vector_adamw(struct device *device, float *parameter, const float *gradient
 /* layer.c */
 void layer_rmsnorm_forward(struct device *device, float *y, float *inverse, const float *x, const float *gain, int64_t rows,
                            int64_t width, float epsilon);
-void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, const float *dy, const float *x, const float *gain,
-                            const float *inverse, int64_t rows, int64_t width);
+void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, const float *dy, const float *x,
+                            const float *gain, const float *inverse, int64_t rows, int64_t width);
 void layer_rope(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t heads,
                 int64_t head_width, int64_t stride, bool backward);
 void layer_swiglu_forward(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
 void layer_swiglu_backward(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
                            int64_t width);
-void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows, int64_t width);
+void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
+                             int64_t width);
 void layer_embedding_backward(struct device *device, float *dtable, const float *dy, const uint32_t *ids, int64_t rows,
                               int64_t width);
 void layer_softmax_chunk(struct device *device, float *maximum, float *sum, float *target_logit, const float *logits,
@@ -73,18 +75,18 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
                        int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
                        int64_t kv_stride);
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
-                        const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences, int64_t tokens,
-                        int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
+                        const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
+                        int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
 
 /* mask.c */
-void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width, int64_t keep,
-                   int64_t first_row);
+void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,
+                   int64_t keep, int64_t first_row);
 void mask_gather(struct device *device, float *values, float *row_gain, const float *x, const float *reference,
                  const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
 void mask_scatter(struct device *device, float *x, const float *values, const float *reference, const uint16_t *channels,
                   int64_t rows, int64_t width, int64_t keep);
-void mask_scatter_gradient(struct device *device, float *dx, const float *values, const float *row_gain, const uint16_t *channels,
-                           int64_t rows, int64_t width, int64_t keep, int gain_rule);
+void mask_scatter_gradient(struct device *device, float *dx, const float *values, const float *row_gain,
+                           const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
 
 /* pack.c */
 void pack_encode(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);

@@ -1,9 +1,10 @@
 /*
- * The inner loops of the CPU backend. They know no threads and no device: each works on a range of rows or elements that the caller
- * (vector.c, layer.c, attention.c, mask.c, pack.c) chose. Every kernels_*.c is compiled once for each instruction set and exports one
- * table with that set's suffix; kernels_choose picks the tables that this machine can run.
+ * The inner loops of the CPU backend. They know no threads and no device: each works on a range of rows or elements that the
+ * caller (vector.c, layer.c, attention.c, mask.c, pack.c) chose. Every kernels_*.c is compiled once for each instruction set
+ * and exports one table with that set's suffix; kernels_choose picks the tables that this machine can run.
  *
- * The arguments have the meaning that gpu/math/ops.h gives them. Rounding may differ between instruction sets, integers may not.
+ * The arguments have the meaning that gpu/math/ops.h gives them. Rounding may differ between instruction sets, integers may
+ * not.
  */
 #ifndef KEDGE_CPU_KERNELS_H
 #define KEDGE_CPU_KERNELS_H
@@ -24,23 +25,24 @@ struct vector_kernels {
 };
 
 struct layer_kernels {
-    void (*rmsnorm_forward)(float *y, float *inverse, const float *x, const float *gain, int64_t rows, int64_t width, float epsilon);
-    void (*rmsnorm_backward)(float *dx, float *dgain, const float *dy, const float *x, const float *gain, const float *inverse,
-                             int64_t rows, int64_t width);
+    void (*rmsnorm_forward)(float *y, float *inverse, const float *x, const float *gain, int64_t rows, int64_t width,
+                            float epsilon);
+    void (*rmsnorm_backward)(float *dx, float *dgain, const float *dy, const float *x, const float *gain,
+                             const float *inverse, int64_t rows, int64_t width);
     /* One position: cosine and sine [head_width/2] are those of its angles. */
     void (*rope)(float *x, const float *cosine, const float *sine, int64_t heads, int64_t head_width, bool backward);
     void (*swiglu_forward)(float *y, const float *gate_up, int64_t rows, int64_t width);
     void (*swiglu_backward)(float *d_gate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width);
     void (*softmax_chunk)(float *maximum, float *sum, float *target_logit, const float *logits, const uint32_t *targets,
                           int64_t rows, int64_t columns, int64_t first);
-    void (*softmax_backward_chunk)(float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
-                                   int64_t columns, int64_t first, float scale);
+    void (*softmax_backward_chunk)(float *logits, const float *maximum, const float *sum, const uint32_t *targets,
+                                   int64_t rows, int64_t columns, int64_t first, float scale);
 };
 
 /* One call of attention, forward or backward. */
 struct attention {
-    float *o, *log_sum;    /* forward writes them */
-    float *dq, *dk, *dv;   /* backward writes them */
+    float *o, *log_sum;  /* forward writes them */
+    float *dq, *dk, *dv; /* backward writes them */
     const float *q, *k, *v, *d_o, *forward_o, *forward_log_sum;
     int64_t sequences, tokens, heads, kv_heads, d, q_stride, kv_stride;
 };
@@ -59,7 +61,7 @@ struct attention_kernels {
 
 /* Strata of a width, worked out once per call; see gpu/math/mask.h. */
 struct mask_strata {
-    uint32_t key[2], counter[4]; /* counter 2 and 3 are set */
+    uint32_t key[2], counter[4];   /* counter 2 and 3 are set */
     const uint32_t *first, *width; /* [keep] */
     int64_t keep;
 };
@@ -68,8 +70,8 @@ struct mask_kernels {
     void (*channels)(uint16_t *channels, const struct mask_strata *strata, uint32_t first_token, int64_t rows);
     void (*gather)(float *values, float *row_gain, const float *x, const float *reference, const uint16_t *channels,
                    const float *stratum_gain, int64_t rows, int64_t width, int64_t keep);
-    void (*scatter)(float *x, const float *values, const float *reference, const uint16_t *channels, int64_t rows, int64_t width,
-                    int64_t keep);
+    void (*scatter)(float *x, const float *values, const float *reference, const uint16_t *channels, int64_t rows,
+                    int64_t width, int64_t keep);
     void (*scatter_gradient)(float *dx, const float *values, const float *row_gain, const uint16_t *channels,
                              const float *stratum_gain, int64_t rows, int64_t width, int64_t keep);
 };

@@ -1,13 +1,14 @@
 /*
  * Causal attention in tiles of 64 keys × 64 queries; nothing of size tokens × tokens exists.
  *
- * Tiles hold the transposed scores, s[key][query]: then the softmax over keys runs down columns, so that its maximum, sum and rescaling are
- * plain vector operations over the 64 queries and no lane is ever added to another one. Of a block of queries only q (and d_o in
- * backward) is transposed, once; keys and values are copied as they are. Copies are padded with zeros to whole tiles: padded
- * keys come after every query and are masked as future, padded queries are never stored and add zero to dk and dv.
+ * Tiles hold the transposed scores, s[key][query]: then the softmax over keys runs down columns, so that its maximum, sum
+ * and rescaling are plain vector operations over the 64 queries and no lane is ever added to another one. Of a block of
+ * queries only q (and d_o in backward) is transposed, once; keys and values are copied as they are. Copies are padded with
+ * zeros to whole tiles: padded keys come after every query and are masked as future, padded queries are never stored and add
+ * zero to dk and dv.
  *
- * Forward keeps the running maximum m and sum l of each query (online softmax) and stores log_sum = m + ln l; backward makes the same
- * probabilities again as exp(s − log_sum). Sums run over key blocks, heads and query blocks in ascending order.
+ * Forward keeps the running maximum m and sum l of each query (online softmax) and stores log_sum = m + ln l; backward makes
+ * the same probabilities again as exp(s − log_sum). Sums run over key blocks, heads and query blocks in ascending order.
  */
 #include "gpu/cpu/kernels.h"
 
@@ -34,8 +35,8 @@ static int64_t rows_of_block(int64_t tokens, int64_t block)
 }
 
 /* to[BLOCK][padded] = from[rows][d] · factor, zeros around. */
-static void load_block(float *restrict to, const float *restrict from, int64_t stride, int64_t rows, int64_t d, int64_t padded,
-                       float factor)
+static void load_block(float *restrict to, const float *restrict from, int64_t stride, int64_t rows, int64_t d,
+                       int64_t padded, float factor)
 {
     for (int64_t r = 0; r < BLOCK; r++, to += padded) {
         int64_t used = r < rows ? d : 0;
@@ -66,7 +67,8 @@ static void mask_future(float *s, float value)
             s[key * BLOCK + query] = value;
 }
 
-/* One tile of online softmax: s becomes probabilities relative to the new maximum; `shrink` is what older sums must be multiplied by. */
+/* One tile of online softmax: s becomes probabilities relative to the new maximum; `shrink` is what older sums must be
+ * multiplied by. */
 static void soften(float *restrict s, float *restrict maximum, float *restrict sum, float *restrict shrink)
 {
     float largest[BLOCK], total[BLOCK];
@@ -103,7 +105,8 @@ static void forward(const struct attention *a, int64_t sequence, int64_t head, i
     const int64_t kv_head = head / (a->heads / a->kv_heads), rows = rows_of_block(a->tokens, block);
     float *q = scratch, *turned = q + area, *k = turned + area, *v = k + area, *o = v + area, *s = o + area;
     float *maximum = s + BLOCK * BLOCK, *sum = maximum + BLOCK, *shrink = sum + BLOCK;
-    load_block(q, a->q + (first + block * BLOCK) * a->q_stride + head * d, a->q_stride, rows, d, padded, 1.0f / sqrtf((float)d));
+    load_block(q, a->q + (first + block * BLOCK) * a->q_stride + head * d, a->q_stride, rows, d, padded,
+               1.0f / sqrtf((float)d));
     turn_block(turned, q, d, padded);
     memset(o, 0, (size_t)area * sizeof *o);
     for (int i = 0; i < BLOCK; i++) {
@@ -162,7 +165,8 @@ static void load_queries(const struct attention *a, int64_t sequence, int64_t he
 }
 
 /* s and ds hold scores and d_o·v; they become probabilities and gradients of the scores. */
-static void soften_backward(float *restrict s, float *restrict ds, const float *restrict log_sum, const float *restrict along)
+static void soften_backward(float *restrict s, float *restrict ds, const float *restrict log_sum,
+                            const float *restrict along)
 {
     for (int key = 0; key < BLOCK; key++, s += BLOCK, ds += BLOCK)
         for (int i = 0; i < BLOCK; i++) {
@@ -183,8 +187,11 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
 {
     const int64_t d = a->d, padded = padded_width(d), area = BLOCK * padded, group = a->heads / a->kv_heads;
     const int64_t first = sequence * a->tokens, blocks = (a->tokens + BLOCK - 1) / BLOCK;
-    struct query_block at = {.q = scratch, .q_turned = scratch + area, .d_o = scratch + 2 * area,
-                             .d_o_turned = scratch + 3 * area, .dq = scratch + 4 * area};
+    struct query_block at = {.q = scratch,
+                             .q_turned = scratch + area,
+                             .d_o = scratch + 2 * area,
+                             .d_o_turned = scratch + 3 * area,
+                             .dq = scratch + 4 * area};
     float *k = scratch + 5 * area, *v = k + area, *sums = v + area, *s = sums + area, *ds = s + BLOCK * BLOCK;
     at.log_sum = ds + BLOCK * BLOCK;
     at.along = at.log_sum + BLOCK;
@@ -195,7 +202,8 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
         for (int64_t block = 0; block < blocks; block++) {
             load_queries(a, sequence, head, block, padded, &at);
             for (int64_t other = 0; other <= block; other++) {
-                int64_t keys = rows_of_block(a->tokens, other), offset = (first + other * BLOCK) * a->kv_stride + kv_head * d;
+                int64_t keys = rows_of_block(a->tokens, other),
+                        offset = (first + other * BLOCK) * a->kv_stride + kv_head * d;
                 load_block(k, a->k + offset, a->kv_stride, keys, d, padded, 1);
                 load_block(v, a->v + offset, a->kv_stride, keys, d, padded, 1);
                 tile_product(s, BLOCK, k, padded, 1, at.q_turned, BLOCK, BLOCK, BLOCK, d, false);

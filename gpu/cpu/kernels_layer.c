@@ -37,8 +37,8 @@ static void rmsnorm_backward(float *restrict dx, float *restrict dgain, const fl
     }
 }
 
-static void rope(float *restrict x, const float *restrict cosine, const float *restrict sine, int64_t heads, int64_t head_width,
-                 bool backward)
+static void rope(float *restrict x, const float *restrict cosine, const float *restrict sine, int64_t heads,
+                 int64_t head_width, bool backward)
 {
     const int64_t half = head_width / 2;
     const float sign = backward ? -1.0f : 1.0f;
@@ -75,7 +75,8 @@ static void swiglu_backward(float *d_gate_up, const float *dy, const float *gate
     }
 }
 
-/* The largest of x and `largest`, in lanes, because a maximum of floats is not a reduction to every compiler. NaN is passed over. */
+/* The largest of x and `largest`, in lanes, because a maximum of floats is not a reduction to every compiler. NaN is passed
+ * over. */
 static float largest_of(const float *x, int64_t count, float largest)
 {
     enum { LANES = 32 };

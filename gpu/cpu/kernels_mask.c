@@ -1,6 +1,7 @@
 /*
- * Inner loops of the mask codec. The channels are computed for 32 (token, draw block) pairs at a time: Philox is a plain function of each
- * lane, so the compiler turns the loop over lanes into vectors, and short rows (a small keep) fill them as well as long ones.
+ * Inner loops of the mask codec. The channels are computed for 32 (token, draw block) pairs at a time: Philox is a plain
+ * function of each lane, so the compiler turns the loop over lanes into vectors, and short rows (a small keep) fill them as
+ * well as long ones.
  */
 #include "gpu/cpu/kernels.h"
 
@@ -60,7 +61,8 @@ static void channels(uint16_t *out, const struct mask_strata *strata, uint32_t f
             uint16_t *to = out + at_row[lane] * keep;
             int64_t from = at_stratum[lane], last = from + 4 < keep ? from + 4 : keep;
             for (int64_t i = from; i < last; i++)
-                to[i] = (uint16_t)(strata->first[i] + (uint32_t)((uint64_t)at.word[i - from][lane] * strata->width[i] >> 32));
+                to[i] =
+                    (uint16_t)(strata->first[i] + (uint32_t)((uint64_t)at.word[i - from][lane] * strata->width[i] >> 32));
         }
     }
 }
@@ -84,9 +86,9 @@ static float matching_gain(const float *values, const float *x, const float *ref
     return kept == 0 ? 1.0f : sqrtf(whole / kept);
 }
 
-static void gather(float *restrict values, float *restrict row_gain, const float *restrict x, const float *restrict reference,
-                   const uint16_t *restrict channels_of, const float *restrict stratum_gain, int64_t rows, int64_t width,
-                   int64_t keep)
+static void gather(float *restrict values, float *restrict row_gain, const float *restrict x,
+                   const float *restrict reference, const uint16_t *restrict channels_of, const float *restrict stratum_gain,
+                   int64_t rows, int64_t width, int64_t keep)
 {
     for (int64_t r = 0; r < rows; r++, x += width, values += keep, channels_of += keep) {
         if (reference)
@@ -119,8 +121,8 @@ static void scatter(float *restrict x, const float *restrict values, const float
 }
 
 static void scatter_gradient(float *restrict dx, const float *restrict values, const float *restrict row_gain,
-                             const uint16_t *restrict channels_of, const float *restrict stratum_gain, int64_t rows, int64_t width,
-                             int64_t keep)
+                             const uint16_t *restrict channels_of, const float *restrict stratum_gain, int64_t rows,
+                             int64_t width, int64_t keep)
 {
     for (int64_t r = 0; r < rows; r++, dx += width, values += keep, channels_of += keep) {
         memset(dx, 0, (size_t)width * sizeof *dx);

@@ -2,8 +2,9 @@
  * An exponential that the compiler can vectorise: no table, no branch, no call.
  *
  * e^x = 2^n · e^r, n = round(x / ln 2), |r| ≤ ln(2)/2; e^r by a polynomial of degree 7; 2^n in two factors,
- * so that results below 2^-126 are rounded once more and still right. Error ≤ 2 units in the last place (measured: 1.1) over the
- * whole range where the result is normal; +inf above 88.72, 0 below −103.97, NaN stays NaN. tests/ops/exp.c holds it to that.
+ * so that results below 2^-126 are rounded once more and still right. Error ≤ 2 units in the last place (measured: 1.1) over
+ * the whole range where the result is normal; +inf above 88.72, 0 below −103.97, NaN stays NaN. tests/ops/exp.c holds it to
+ * that.
  */
 #ifndef KEDGE_CPU_KERNELS_MATH_H
 #define KEDGE_CPU_KERNELS_MATH_H

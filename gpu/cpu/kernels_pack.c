@@ -1,8 +1,9 @@
 /*
  * Number formats on the wire. The wire is little-endian and so are all machines this file is compiled for.
  *
- * A row of int8 or int4 begins with its scale as bf16. The scale that is sent is the one that is coded with, and it is rounded up, so
- * that the largest value of the row never clips. A row with an infinity or NaN gets the scale NaN and decodes to NaN: news, not zeros.
+ * A row of int8 or int4 begins with its scale as bf16. The scale that is sent is the one that is coded with, and it is
+ * rounded up, so that the largest value of the row never clips. A row with an infinity or NaN gets the scale NaN and decodes
+ * to NaN: news, not zeros.
  */
 #include "gpu/cpu/kernels.h"
 
@@ -135,5 +136,6 @@ static void unpack_int4(float *values, const uint8_t *packed, int64_t rows, int6
 
 const struct pack_kernels KERNEL_TABLE(pack_kernels) = {
     .pack = {[FORMAT_FP32] = pack_fp32, [FORMAT_BF16] = pack_bf16, [FORMAT_INT8] = pack_int8, [FORMAT_INT4] = pack_int4},
-    .unpack = {[FORMAT_FP32] = unpack_fp32, [FORMAT_BF16] = unpack_bf16, [FORMAT_INT8] = unpack_int8, [FORMAT_INT4] = unpack_int4},
+    .unpack =
+        {[FORMAT_FP32] = unpack_fp32, [FORMAT_BF16] = unpack_bf16, [FORMAT_INT8] = unpack_int8, [FORMAT_INT4] = unpack_int4},
 };

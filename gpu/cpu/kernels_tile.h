@@ -1,9 +1,9 @@
 /*
  * A small matrix product for attention's tiles: c[rows, columns] (+)= a · b, with everything in the first-level caches.
  *
- * a may be walked in any two strides (so a transposed a costs nothing: its elements are broadcast one at a time); rows of b and c are
- * contiguous. rows is a multiple of TILE_ROWS and columns of TILE_COLUMNS: the callers pad with zeros. The inner tile keeps its sums
- * in registers: that needs vectors as a type, which gcc and clang offer for every instruction set.
+ * a may be walked in any two strides (so a transposed a costs nothing: its elements are broadcast one at a time); rows of b
+ * and c are contiguous. rows is a multiple of TILE_ROWS and columns of TILE_COLUMNS: the callers pad with zeros. The inner
+ * tile keeps its sums in registers: that needs vectors as a type, which gcc and clang offer for every instruction set.
  */
 #ifndef KEDGE_CPU_KERNELS_TILE_H
 #define KEDGE_CPU_KERNELS_TILE_H
@@ -22,8 +22,9 @@ enum { TILE_COLUMNS = 2 * TILE_LANES };
 
 typedef float tile_vector __attribute__((vector_size(TILE_LANES * 4), may_alias));
 
-static inline __attribute__((always_inline)) void tile_step(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_step,
-                                                            const float *b, int64_t b_row, int64_t depth, bool accumulate)
+static inline __attribute__((always_inline)) void tile_step(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                                            int64_t a_step, const float *b, int64_t b_row, int64_t depth,
+                                                            bool accumulate)
 {
     tile_vector sum[TILE_ROWS][2];
 #pragma GCC unroll 8

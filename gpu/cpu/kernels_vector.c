@@ -1,4 +1,5 @@
-/* Inner loops over plain arrays. Sums run in as many lanes as the compiler likes, so they are fixed for one instruction set. */
+/* Inner loops over plain arrays. Sums run in as many lanes as the compiler likes, so they are fixed for one instruction set.
+ */
 #include "gpu/cpu/kernels.h"
 
 #include <math.h>
@@ -46,8 +47,8 @@ static void add_wide(double *restrict sum, const float *restrict x, int64_t coun
         sum[i] += (double)x[i];
 }
 
-static void adamw(float *restrict parameter, const float *restrict gradient, float *restrict m, float *restrict v, int64_t count,
-                  const struct adamw *settings)
+static void adamw(float *restrict parameter, const float *restrict gradient, float *restrict m, float *restrict v,
+                  int64_t count, const struct adamw *settings)
 {
     const float beta1 = settings->beta1, beta2 = settings->beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     const float rate = settings->learning_rate, epsilon = settings->epsilon, decay = settings->weight_decay;

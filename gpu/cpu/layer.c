@@ -6,9 +6,9 @@
 #include "ssh/base/mem.h"
 
 enum {
-    GAIN_SUMS = 32,  /* most partial sums of a gain's gradient: their number depends on the rows alone */
-    COLUMNS = 16,    /* one cache line of a table row: what a thread of embedding_backward owns */
-    ROWS = 16,       /* rows that one piece of a loop takes */
+    GAIN_SUMS = 32, /* most partial sums of a gain's gradient: their number depends on the rows alone */
+    COLUMNS = 16,   /* one cache line of a table row: what a thread of embedding_backward owns */
+    ROWS = 16,      /* rows that one piece of a loop takes */
 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -20,13 +20,13 @@ void layer_rmsnorm_forward(struct device *device, float *y, float *inverse, cons
                            int64_t width, float epsilon)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->rmsnorm_forward(y + r * width, inverse + r, x + r * width, gain, smaller(ROWS, rows - r), width, epsilon);
 }
 
-void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, const float *dy, const float *x, const float *gain,
-                            const float *inverse, int64_t rows, int64_t width)
+void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, const float *dy, const float *x,
+                            const float *gain, const float *inverse, int64_t rows, int64_t width)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
     const struct vector_kernels *vectors = device->kernels->vector;
@@ -34,7 +34,7 @@ void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, cons
     part = part < ROWS ? ROWS : part;
     int64_t parts = (rows + part - 1) / part;
     float *sums = cpu_scratch(device, (size_t)(GAIN_SUMS * width) * sizeof *sums);
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t i = 0; i < parts; i++) {
         int64_t r = i * part;
         memset(sums + i * width, 0, (size_t)width * sizeof *sums);
@@ -45,12 +45,13 @@ void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, cons
         vectors->add(dgain, sums + i * width, width);
 }
 
-/* Angles in double and only then rounded: at position 10^5 a float product would be wrong in the third digit. The table is kept
- * until the frequencies change or more positions are asked for. */
+/* Angles in double and only then rounded: at position 10^5 a float product would be wrong in the third digit. The table is
+ * kept until the frequencies change or more positions are asked for. */
 static void layer_make_angles(struct device *device, const float *frequency, int64_t positions, int64_t half)
 {
     size_t bytes = (size_t)half * sizeof *frequency;
-    if (half == device->angle_half && positions <= device->angle_positions && memcmp(frequency, device->frequency, bytes) == 0)
+    if (half == device->angle_half && positions <= device->angle_positions &&
+        memcmp(frequency, device->frequency, bytes) == 0)
         return;
     mem_free(device->angles);
     mem_free(device->frequency);
@@ -75,7 +76,7 @@ void layer_rope(struct device *device, float *x, const float *frequency, int64_t
         return;
     layer_make_angles(device, frequency, tokens, half);
     const float *cosine = device->angles, *sine = cosine + device->angle_positions * half;
-#pragma omp parallel for num_threads(cpu_threads_for(device, sequences * tokens * heads * head_width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, sequences *tokens *heads *head_width)) schedule(static)
     for (int64_t row = 0; row < sequences * tokens; row++) {
         int64_t position = row % tokens;
         kernels->rope(x + row * stride, cosine + position * half, sine + position * half, heads, head_width, backward);
@@ -85,7 +86,7 @@ void layer_rope(struct device *device, float *x, const float *frequency, int64_t
 void layer_swiglu_forward(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->swiglu_forward(y + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r), width);
 }
@@ -94,14 +95,16 @@ void layer_swiglu_backward(struct device *device, float *d_gate_up, const float 
                            int64_t width)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->swiglu_backward(d_gate_up + 2 * r * width, dy + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r), width);
+        kernels->swiglu_backward(d_gate_up + 2 * r * width, dy + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r),
+                                 width);
 }
 
-void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows, int64_t width)
+void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
+                             int64_t width)
 {
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r++)
         memcpy(y + r * width, table + (int64_t)ids[r] * width, (size_t)width * sizeof *y);
 }
@@ -123,20 +126,20 @@ void layer_softmax_chunk(struct device *device, float *maximum, float *sum, floa
                          const uint32_t *targets, int64_t rows, int64_t columns, int64_t first)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * columns)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->softmax_chunk(maximum + r, sum + r, target_logit + r, logits + r * columns, targets + r, smaller(ROWS, rows - r),
-                               columns, first);
+        kernels->softmax_chunk(maximum + r, sum + r, target_logit + r, logits + r * columns, targets + r,
+                               smaller(ROWS, rows - r), columns, first);
 }
 
 void layer_softmax_backward_chunk(struct device *device, float *logits, const float *maximum, const float *sum,
                                   const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * columns)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->softmax_backward_chunk(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r), columns,
-                                        first, scale);
+        kernels->softmax_backward_chunk(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r),
+                                        columns, first, scale);
 }
 
 double layer_softmax_loss(struct device *device, const float *maximum, const float *sum, const float *target_logit,

@@ -16,8 +16,8 @@ static void mask_check(int64_t width, int64_t keep)
         BUG("a mask cannot keep %lld of %lld channels", (long long)keep, (long long)width);
 }
 
-void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width, int64_t keep,
-                   int64_t first_row)
+void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,
+                   int64_t keep, int64_t first_row)
 {
     const struct mask_kernels *kernels = device->kernels->mask;
     mask_check(width, keep);
@@ -30,7 +30,7 @@ void mask_channels(struct device *device, uint16_t *channels, const struct mask_
     }
     struct mask_strata strata = {.first = first, .width = widths, .keep = keep};
     mask_stream(key, strata.key, strata.counter);
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * keep)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *keep)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->channels(channels + r * keep, &strata, (uint32_t)(first_row + r), smaller(ROWS, rows - r));
 }
@@ -53,7 +53,7 @@ void mask_gather(struct device *device, float *values, float *row_gain, const fl
     const struct mask_kernels *kernels = device->kernels->mask;
     const float *stratum_gain = mask_stratum_gain(device, width, keep, gain_rule);
     float *per_row = gain_rule == 2 ? row_gain : NULL;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->gather(values + r * keep, per_row ? per_row + r : NULL, x + r * width, reference, channels + r * keep,
                         stratum_gain, smaller(ROWS, rows - r), width, keep);
@@ -64,18 +64,19 @@ void mask_scatter(struct device *device, float *x, const float *values, const fl
 {
     const struct mask_kernels *kernels = device->kernels->mask;
     mask_check(width, keep);
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->scatter(x + r * width, values + r * keep, reference, channels + r * keep, smaller(ROWS, rows - r), width, keep);
+        kernels->scatter(x + r * width, values + r * keep, reference, channels + r * keep, smaller(ROWS, rows - r), width,
+                         keep);
 }
 
-void mask_scatter_gradient(struct device *device, float *dx, const float *values, const float *row_gain, const uint16_t *channels,
-                           int64_t rows, int64_t width, int64_t keep, int gain_rule)
+void mask_scatter_gradient(struct device *device, float *dx, const float *values, const float *row_gain,
+                           const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule)
 {
     const struct mask_kernels *kernels = device->kernels->mask;
     const float *stratum_gain = mask_stratum_gain(device, width, keep, gain_rule);
     const float *per_row = gain_rule == 2 ? row_gain : NULL;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->scatter_gradient(dx + r * width, values + r * keep, per_row ? per_row + r : NULL, channels + r * keep,
                                   stratum_gain, smaller(ROWS, rows - r), width, keep);

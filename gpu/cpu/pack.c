@@ -12,7 +12,7 @@ void pack_encode(struct device *device, uint8_t *packed, const float *values, in
 {
     size_t bytes = ops_packed_row_bytes(format, columns); /* refuses an unknown format */
     const struct pack_kernels *kernels = device->kernels->pack;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * columns)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->pack[format](packed + (size_t)r * bytes, values + r * columns, smaller(ROWS, rows - r), columns);
 }
@@ -21,7 +21,7 @@ void pack_decode(struct device *device, float *values, const uint8_t *packed, in
 {
     size_t bytes = ops_packed_row_bytes(format, columns);
     const struct pack_kernels *kernels = device->kernels->pack;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * columns)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->unpack[format](values + r * columns, packed + (size_t)r * bytes, smaller(ROWS, rows - r), columns);
 }

@@ -1,7 +1,8 @@
 /*
  * OpenMP, or one thread where the compiler has no OpenMP runtime (tests/configure.sh says so): the pragmas are then ignored.
  *
- * Loops over rows or chunks have a static partition and never share a sum between threads, so results do not depend on how many there are.
+ * Loops over rows or chunks have a static partition and never share a sum between threads, so results do not depend on how
+ * many there are.
  */
 #ifndef KEDGE_CPU_THREADS_H
 #define KEDGE_CPU_THREADS_H

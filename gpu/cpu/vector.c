@@ -4,9 +4,9 @@
 #include "gpu/cpu/cpu.h"
 
 enum {
-    CHUNK = 16384,      /* elements: 64 KiB of each operand */
-    SUMS = 256,         /* most partial sums of one reduction */
-    COLUMNS = 64,       /* of a column mean */
+    CHUNK = 16384, /* elements: 64 KiB of each operand */
+    SUMS = 256,    /* most partial sums of one reduction */
+    COLUMNS = 64,  /* of a column mean */
 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -66,7 +66,7 @@ bool vector_all_finite(struct device *device, const float *x, int64_t count)
 void vector_column_mean(struct device *device, float *mean, const float *x, int64_t rows, int64_t width)
 {
     const struct vector_kernels *kernels = device->kernels->vector;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows * width)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t begin = 0; begin < width; begin += COLUMNS) {
         double sum[COLUMNS] = {0};
         int64_t columns = smaller(COLUMNS, width - begin);

@@ -1,8 +1,9 @@
 /*
- * Which channels of a token cross a masked boundary: a pure function of (seed, step, boundary, micro-batch, token), so both ends of
- * the road compute it, in any order and as often as they like, and no index travels.
+ * Which channels of a token cross a masked boundary: a pure function of (seed, step, boundary, micro-batch, token), so both
+ * ends of the road compute it, in any order and as often as they like, and no index travels.
  *
- * The width is cut into `keep` strata and one channel of each is taken: the kept channels are spread evenly and their number is exact.
+ * The width is cut into `keep` strata and one channel of each is taken: the kept channels are spread evenly and their number
+ * is exact.
  *
  *   stratum i           channels [⌊i·width/keep⌋, ⌊(i+1)·width/keep⌋)
  *   draw of stratum i   word i mod 4 of Philox4x32-10(counter, key)
@@ -23,7 +24,7 @@
 #include "gpu/math/philox.h"
 
 enum {
-    MASK_MAX_WIDTH = 65535,          /* channels travel inside the program as uint16_t */
+    MASK_MAX_WIDTH = 65535, /* channels travel inside the program as uint16_t */
     MASK_MAX_MICRO_BATCH = (1 << 20) - 1,
     MASK_MAX_BOUNDARY = (1 << 12) - 1,
 };

@@ -1,6 +1,6 @@
 /*
- * Finding a backend. It is a shared object beside the program, so that a machine without CUDA or oneDNN can still be console or head,
- * and so that nothing outside the backend's folder ever sees their headers.
+ * Finding a backend. It is a shared object beside the program, so that a machine without CUDA or oneDNN can still be console
+ * or head, and so that nothing outside the backend's folder ever sees their headers.
  */
 #include "gpu/math/ops.h"
 
@@ -46,7 +46,8 @@ const struct ops *ops_load(const char *folder, const char *name, struct why *why
     const struct ops *ops = NULL;
     char *path = mem_format("%s/kedge-%s.so", folder, name);
     if (access(path, F_OK) != 0) {
-        why_set(why, ERR_ABSENT, "backend '%s' is not built: there is no %s; 'make' says which package it needs", name, path);
+        why_set(why, ERR_ABSENT, "backend '%s' is not built: there is no %s; 'make' says which package it needs", name,
+                path);
         goto out;
     }
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -5,8 +5,19 @@
  * All tensors are dense, row-major, fp32 unless said otherwise; sizes are in elements. Pointers are device pointers from `alloc`
  * (on the CPU plain memory). Unless an op says so, outputs must not alias inputs. `+=` means accumulates into the output.
  * Every op is deterministic: same inputs, same thread count, same machine → same bits (fixed reduction order, no atomics).
- * Tolerance is the largest error allowed against an fp64 reference, relative to the norm of the result;
- * eps = 2^-24 and n is the reduction length named by the op.
+ * Every op but matmul gives the same bits for any number of threads.
+ *
+ * Tolerance is the largest ‖error‖ / ‖result‖ allowed against an fp64 reference (tests/helpers/reference.c), in units of eps = 2^-24:
+ *
+ *   matmul               2√k, and for each element 2√k · Σ|a||b|     add, scale, gather, scatter     1 (a gain adds 1)
+ *   rmsnorm y            4 + √width                                  gather with rule 2              4 + √width
+ *   rmsnorm dx, dgain    8 + 2√width, 8 + √rows                      embedding_backward              √rows
+ *   rope                 4                                           softmax sum                     8 + √columns
+ *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
+ *   attention            8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
+ *   adamw                8 for m and v, 8 · (|p| + learning rate) for p   column_mean 1
+ *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
+ *   mask_channels, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
  */
 #ifndef KEDGE_MATH_OPS_H
 #define KEDGE_MATH_OPS_H
@@ -46,7 +57,7 @@ struct ops {
     void (*copy_out)(struct device *device, void *to_host, const void *from_device, size_t bytes);
     void (*finish)(struct device *device); /* all queued work is done */
 
-    /* ---- matrix products ---- tolerance 2·eps·√k relative to |a||b| */
+    /* ---- matrix products ---- */
     /* c[m,n] (+)= op(a)[m,k] · op(b)[k,n]. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k].
      * lda, ldb, ldc are the row strides of the stored matrices. accumulate adds to c. */
     void (*matmul)(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t lda,
@@ -112,7 +123,7 @@ struct ops {
     void (*mask_channels)(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,
                           int64_t keep, int64_t first_row);
     /* values[r,i] = (x[r, c] − reference[c]) · gain, c = channels[r,i]; reference NULL = 0. gain_rule: 0 = 1, 1 = width of the stratum
-     * (unbiased), 2 = match the norm of the row's residual; row_gain[r] (rule 2) is written. */
+     * (unbiased), 2 = match the norm of the row's residual (1 where the kept values are all 0); row_gain[r] (rule 2) is written. */
     void (*mask_gather)(struct device *device, float *values, float *row_gain, const float *x, const float *reference,
                         const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
     /* x[r,:] = reference (NULL = 0), x[r, c] += values[r,i]. */

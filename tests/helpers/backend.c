@@ -41,6 +41,59 @@ void backend_get(const struct backend *backend, float *out, const float *tensor,
     backend->ops->finish(backend->device);
 }
 
+/* ---- counting ---- */
+
+enum { BLOCKS = 1000 };
+
+static struct backend_count taken;
+static const struct ops *inner;
+static struct {
+    void *pointer;
+    size_t bytes;
+} blocks[BLOCKS];
+
+static void *count_alloc(struct device *device, size_t bytes)
+{
+    void *pointer = ++taken.calls == taken.fail_at ? NULL : inner->alloc(device, bytes);
+    for (int i = 0; pointer && i < BLOCKS; i++) {
+        if (blocks[i].pointer)
+            continue;
+        blocks[i].pointer = pointer;
+        blocks[i].bytes = bytes;
+        taken.blocks++;
+        taken.bytes += bytes;
+        return pointer;
+    }
+    BUG_IF(pointer);
+    return NULL;
+}
+
+static void count_free(struct device *device, void *pointer)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        if (blocks[i].pointer != pointer)
+            continue;
+        blocks[i].pointer = NULL;
+        taken.blocks--;
+        taken.bytes -= blocks[i].bytes;
+        inner->free(device, pointer);
+        return;
+    }
+    BUG("a block is freed that was not taken");
+}
+
+const struct ops *backend_counted(const struct backend *backend, struct backend_count **count)
+{
+    static struct ops counted;
+    inner = backend->ops;
+    counted = *inner;
+    counted.alloc = count_alloc;
+    counted.free = count_free;
+    taken = (struct backend_count){0};
+    *count = &taken;
+    return &counted;
+}
+
 double backend_difference(const float *a, const double *b, int64_t count)
 {
     double difference = 0, norm = 0;

@@ -16,6 +16,14 @@ void backend_close(struct backend *backend);
 float *backend_tensor(const struct backend *backend, const float *values, int64_t count);
 void backend_get(const struct backend *backend, float *out, const float *tensor, int64_t count);
 
+/* The same table, whose alloc and free are counted here (one count for all), and whose n-th alloc from now fails (0 = none). */
+struct backend_count {
+    uint64_t bytes, blocks; /* taken and not given back */
+    uint64_t calls;         /* of alloc */
+    uint64_t fail_at;
+};
+const struct ops *backend_counted(const struct backend *backend, struct backend_count **count);
+
 /* ‖a − b‖ / ‖b‖, the measure of all tolerances; b is the reference. */
 double backend_difference(const float *a, const double *b, int64_t count);
 

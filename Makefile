@@ -141,7 +141,7 @@ bench: programs $(BENCHES)
 # Each fuzzer is one function over bytes (LLVMFuzzerTestOneInput); FUZZ_SECONDS each.
 FUZZ_SECONDS ?= 60
 fuzz:
-	@$(MAKE) --no-print-directory O=$(O)-fuzz CC=clang SAN=address,undefined fuzzers
+	@$(MAKE) --no-print-directory O=$(O)-fuzz CC=clang SAN=address,undefined,fuzzer-no-link fuzzers
 	@O='$(O)-fuzz' FUZZ_SECONDS='$(FUZZ_SECONDS)' sh tests/fuzz/fuzz.sh
 fuzzers: $(FUZZERS)
 $(FUZZERS): $(O)/%: $(O)/obj/%.o $(ALL_ARCHIVES)

@@ -85,8 +85,10 @@ static void print_roads(const struct plan *plan, FILE *out)
 
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out)
 {
-    fprintf(out, "Run %.40s: %d stage%s, %" PRIu64 " tokens a step.\n", profile->name, plan->stage_count,
-            plan->stage_count == 1 ? "" : "s", plan->tokens_per_step);
+    char run[PROFILE_NAME + 64];
+    int width = snprintf(run, sizeof run, "Run %.40s: %d stage%s on %d host%s,", profile->name, plan->stage_count,
+                         plan->stage_count == 1 ? "" : "s", (int)profile->host_count, profile->host_count == 1 ? "" : "s");
+    fprintf(out, "%s%s%" PRIu64 " tokens a step.\n", run, width > 44 ? "\n" : " ", plan->tokens_per_step);
     if (plan->road_count > 0 && plan->keep)
         fprintf(out, "Of the %" PRId64 " channels of a token, %" PRId64 " cross a cut (mask.rate = %g).\n", profile->hidden,
                 plan->keep, profile->mask_rate);

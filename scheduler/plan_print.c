@@ -78,9 +78,9 @@ static void print_roads(const struct plan *plan, FILE *out)
         bytes += road->forward_bytes_per_step + road->backward_bytes_per_step;
         dense += road->dense_forward_bytes_per_step + road->dense_backward_bytes_per_step;
     }
-    fprintf(out, "\n%.2f %% of the bytes of a dense exchange travel: %s instead of %s a step.\n",
-            100.0 * (double)bytes / (double)dense, text_from_bytes(bytes, one, sizeof one),
-            text_from_bytes(dense, other, sizeof other));
+    fprintf(out, "\nEach step %s travel instead of %s:\n%.2f %% of the bytes of a dense exchange.\n",
+            text_from_bytes(bytes, one, sizeof one), text_from_bytes(dense, other, sizeof other),
+            100.0 * (double)bytes / (double)dense);
 }
 
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out)

@@ -304,7 +304,7 @@ static void text_and_json_say_the_same(void **state)
     make(4);
     char *text = print(plan_print), *json = print(plan_print_json);
     assert_non_null(strstr(text, "Run demo: 3 stages on 2 hosts, 8192 tokens a step."));
-    assert_non_null(strstr(text, "% of the bytes of a dense exchange travel: "));
+    assert_non_null(strstr(text, "% of the bytes of a dense exchange.\n"));
     json_t *all = json_loads(json, 0, NULL);
     assert_non_null(all);
     assert_int_equal(json_integer_value(json_object_get(all, "version")), 1);

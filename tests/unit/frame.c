@@ -1,4 +1,4 @@
-/* Frames: whatever way messages are cut, mixed and fed they come out whole and in order; what is wrong ends the parser for good. */
+/* Frames: however messages are cut, mixed and fed, they come out whole and in order; what is wrong ends the parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -181,8 +181,8 @@ static void headers_go_there_and_back(void **state)
 {
     (void)state;
     static const uint8_t expected[FRAME_HEADER_BYTES] = {
-        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
-        33, 34, 35, 36,
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30,
+        31, 32, 33, 34, 35, 36,
     };
     const struct frame_header header = {
         .frame_bytes = 0x04030201, .message_bytes = 0x08070605, .type = 0x0a09, .lane = 11, .flags = 12,
@@ -243,7 +243,8 @@ static const struct bad_frame bad_first[] = { /* as the first frame of a message
     {"unknown flags 0x81", {GOOD, .flags = 0x81}},
     {"announces 268435457 bytes, at most 268435456", {GOOD, .message_bytes = (256u << 20) + 1, .flags = FRAME_MORE}},
     {"announces 4294967295 bytes", {GOOD, .message_bytes = UINT32_MAX, .flags = FRAME_MORE}},
-    {"DONE announces 9 bytes, at most 8", {GOOD, .frame_bytes = 9, .message_bytes = 9, .type = WIRE_DONE, .lane = LANE_CONTROL}},
+    {"DONE announces 9 bytes, at most 8",
+     {GOOD, .frame_bytes = 9, .message_bytes = 9, .type = WIRE_DONE, .lane = LANE_CONTROL}},
     {"has 101 bytes, only 100 remain", {GOOD, .frame_bytes = 101}},
     {"has 4294967295 bytes, only 100 remain", {GOOD, .frame_bytes = UINT32_MAX, .flags = FRAME_MORE}},
     {"leaves 40 bytes of the message missing", {GOOD}},

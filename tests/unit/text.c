@@ -46,8 +46,8 @@ static void sizes(void **state)
 {
     (void)state;
     static const struct row rows[] = {
-        {"512", 512}, {"512B", 512}, {"64KiB", 65536}, {"64 kib", 65536}, {"1.5GiB", UINT64_C(1610612736)}, {"2GB", 2000000000},
-        {"0.5 MiB", 524288}, {"0.1kB", 100}, {"1TiB", UINT64_C(1) << 40}, {"16777216TiB", UNTOUCHED},
+        {"512", 512}, {"512B", 512}, {"64KiB", 65536}, {"64 kib", 65536}, {"1.5GiB", UINT64_C(1610612736)},
+        {"2GB", 2000000000}, {"0.5 MiB", 524288}, {"0.1kB", 100}, {"1TiB", UINT64_C(1) << 40}, {"16777216TiB", UNTOUCHED},
         {"16777215TiB", UINT64_MAX - (UINT64_C(1) << 40) + 1}, {"64K", UNTOUCHED}, {"64Kbit", UNTOUCHED}, {"-1B", UNTOUCHED},
         {".5MiB", UNTOUCHED}, {"5.MiB", UNTOUCHED}, {"1.2.3MiB", UNTOUCHED}, {"MiB", UNTOUCHED}, {"", UNTOUCHED},
         {"18446744073709551615.9", UNTOUCHED},
@@ -59,9 +59,9 @@ static void rates(void **state)
 {
     (void)state;
     static const struct row rows[] = {
-        {"200Mbit", 200000000}, {"1Gbit", 1000000000}, {"0", 0}, {" 0 ", 0}, {"0.0", 0}, {"1.5 Mbit/s", 1500000}, {"10kbit", 10000},
-        {"8bit", 8}, {"200", UNTOUCHED}, {"0.4", UNTOUCHED}, {"200MB", UNTOUCHED}, {"200Mb", UNTOUCHED}, {"fast", UNTOUCHED},
-        {"-1Mbit", UNTOUCHED}, {"20000000Tbit", UNTOUCHED},
+        {"200Mbit", 200000000}, {"1Gbit", 1000000000}, {"0", 0}, {" 0 ", 0}, {"0.0", 0}, {"1.5 Mbit/s", 1500000},
+        {"10kbit", 10000}, {"8bit", 8}, {"200", UNTOUCHED}, {"0.4", UNTOUCHED}, {"200MB", UNTOUCHED},
+        {"200Mb", UNTOUCHED}, {"fast", UNTOUCHED}, {"-1Mbit", UNTOUCHED}, {"20000000Tbit", UNTOUCHED},
     };
     check_rows(text_to_rate, rows, COUNT(rows));
 }
@@ -71,8 +71,8 @@ static void durations(void **state)
     (void)state;
     static const struct row rows[] = {
         {"20ms", 20000000}, {"1.5s", 1500000000}, {"2m", UINT64_C(120000000000)}, {"2 min", UINT64_C(120000000000)},
-        {"1h", UINT64_C(3600000000000)}, {"1d", UINT64_C(86400000000000)}, {"0", 0}, {"7us", 7000}, {"3ns", 3}, {"20", UNTOUCHED},
-        {"20 parsecs", UNTOUCHED}, {"1h 2m", UNTOUCHED}, {"nan s", UNTOUCHED}, {"300000d", UNTOUCHED},
+        {"1h", UINT64_C(3600000000000)}, {"1d", UINT64_C(86400000000000)}, {"0", 0}, {"7us", 7000}, {"3ns", 3},
+        {"20", UNTOUCHED}, {"20 parsecs", UNTOUCHED}, {"1h 2m", UNTOUCHED}, {"nan s", UNTOUCHED}, {"300000d", UNTOUCHED},
     };
     check_rows(text_to_duration, rows, COUNT(rows));
 }
@@ -125,7 +125,8 @@ static void numbers_for_people(void **state)
     static const struct row durations_out[] = {
         {"0 ns", 0}, {"999 ns", 999}, {"1 us", 1000}, {"15 ms", 15000000}, {"1 ms", 999999}, {"1.0 s", 999999999},
         {"3.2 s", 3200000000}, {"59.9 s", UINT64_C(59949999999)}, {"1 m 00 s", UINT64_C(59950000000)},
-        {"1 h 02 m", UINT64_C(3725000000000)}, {"3 d 04 h", UINT64_C(273600000000000)}, {"1 h 00 m", UINT64_C(3599500000000)},
+        {"1 h 02 m", UINT64_C(3725000000000)}, {"3 d 04 h", UINT64_C(273600000000000)},
+        {"1 h 00 m", UINT64_C(3599500000000)},
     };
     for (size_t i = 0; i < COUNT(sizes_out); i++)
         assert_string_equal(text_from_bytes(sizes_out[i].value, out, sizeof out), sizes_out[i].text);

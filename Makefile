@@ -138,7 +138,8 @@ check: programs tests
 bench: programs $(BENCHES)
 	@O='$(O)' sh tests/bench/bench.sh
 
-# Each fuzzer is one function over bytes (LLVMFuzzerTestOneInput); FUZZ_SECONDS each.
+# Each fuzzer is one function over bytes (LLVMFuzzerTestOneInput); FUZZ_SECONDS each. fuzzer-no-link marks the edges of all code,
+# without which a fuzzer is blind; only the fuzzers themselves get libFuzzer's main.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@$(MAKE) --no-print-directory O=$(O)-fuzz CC=clang SAN=address,undefined,fuzzer-no-link fuzzers

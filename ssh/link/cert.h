@@ -21,4 +21,9 @@ struct credentials *credentials_load(const char *ca_path, const char *certificat
 struct credentials *credentials_load_folder(const char *folder, const char *host, struct why *why);
 void credentials_free(struct credentials *credentials);
 
+/* For road_tls.c: the OpenSSL context, and the authority's common name ("kedge run 0123…"). */
+struct ssl_ctx_st;
+struct ssl_ctx_st *credentials_context(const struct credentials *credentials);
+const char *credentials_authority(const struct credentials *credentials);
+
 #endif

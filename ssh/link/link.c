@@ -209,7 +209,8 @@ static void link_refuse(struct link *link, int err, const char *between, const c
 static void link_road_failed(struct link *link, int err, const char *text)
 {
     char reason[1000];
-    snprintf(reason, sizeof reason, "%s %s", link_who(link), text);
+    snprintf(reason, sizeof reason, "%s %s%s", link_who(link), text,
+             link->state == LINK_GREETING && err == ERR_GONE ? " before it had greeted" : "");
     if (link->state == LINK_CLOSING)
         link_down(link, link->close_err, link->close_reason);
     else if (err == ERR_INVALID || err == ERR_REFUSED)

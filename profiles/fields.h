@@ -1,6 +1,6 @@
 /*
- * The settings table: one row per setting; parser, validator, edit form, `kedge set`, --help and kedge-profile.5 all read these
- * rows. Adding a setting = one member of struct profile (or struct profile_host) + one row in fields.c.
+ * The settings table: one row per setting; parser, validator, edit form, `kedge set`, --help and kedge-profile.5 all read
+ * these rows. Adding a setting = one member of struct profile (or struct profile_host) + one row in fields.c.
  */
 #ifndef KEDGE_PROFILES_FIELDS_H
 #define KEDGE_PROFILES_FIELDS_H

@@ -142,8 +142,8 @@ static void append_value(struct state *state, const char *text, bool blank_betwe
     state->value_bytes += count;
 }
 
-/* inih's word: a repeated name is the continuation that we handed it. (The packaged library passes a line number that its header
- * does not declare; ours is right and is used.) */
+/* inih's word: a repeated name is the continuation that we handed it. (The packaged library passes a line number that its
+ * header does not declare; ours is right and is used.) */
 static int take_value(void *arg, const char *section, const char *key, const char *value)
 {
     struct state *state = arg;

@@ -1,12 +1,13 @@
 /*
  * INI lines → (section, key, value, line number) through inih with our own line reader.
  *
- * inih's packaged reader cuts lines at 200 bytes into false extra lines, tells only the first faulty line and does not report
- * sections; so our reader counts the lines, refuses what cannot be a profile (NUL and other control characters, invalid UTF-8,
- * lines over INI_LINE bytes, no '='), reports sections, and hands long lines to inih in pieces that it takes for continuations.
+ * inih's packaged reader cuts lines at 200 bytes into false extra lines, tells only the first faulty line and does not
+ * report sections; so our reader counts the lines, refuses what cannot be a profile (NUL and other control characters,
+ * invalid UTF-8, lines over INI_LINE bytes, no '='), reports sections, and hands long lines to inih in pieces that it takes
+ * for continuations.
  *
- * The language: whole lines beginning with # or ; are comments, so is the rest of a line from " #" or " ;" on. Keys and sections may be
- * indented. Any other indented line continues the value above it, joined by one blank.
+ * The language: whole lines beginning with # or ; are comments, so is the rest of a line from " #" or " ;" on. Keys and
+ * sections may be indented. Any other indented line continues the value above it, joined by one blank.
  */
 #ifndef KEDGE_PROFILES_INI_H
 #define KEDGE_PROFILES_INI_H

@@ -29,11 +29,18 @@ void profile_defaults(struct profile *profile)
             set_default(&rows[i], profile);
 }
 
+bool profile_name_usable(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= PROFILE_NAME && strspn(name, PROFILE_NAME_LETTERS) == length && name[0] != '.' &&
+           name[0] != '-';
+}
+
 struct profile_host *profile_add_host(struct profile *profile, const char *name, struct why *why)
 {
-    size_t count, length = strlen(name);
+    size_t count;
     const struct field *rows = field_all(&count);
-    if (length == 0 || length > PROFILE_NAME || strspn(name, PROFILE_NAME_LETTERS) != length || name[0] == '.' || name[0] == '-') {
+    if (!profile_name_usable(name)) {
         why_set(why, ERR_INVALID, "'%.60s' cannot be the name of a host: " PROFILE_NAME_RULE, name);
         return NULL;
     }
@@ -47,7 +54,7 @@ struct profile_host *profile_add_host(struct profile *profile, const char *name,
     }
     struct profile_host *host = &profile->hosts[profile->host_count++];
     memset(host, 0, sizeof *host);
-    memcpy(host->name, name, length);
+    memcpy(host->name, name, strlen(name));
     for (size_t i = 0; i < count; i++)
         if (field_is_host(&rows[i]))
             set_default(&rows[i], host);

@@ -1,8 +1,10 @@
 /*
- * A profile: all that a run is told. Open data; the members are the rows of fields.c, in the same order and grouped by section.
+ * A profile: all that a run is told. Open data; the members are the rows of fields.c, in the same order and grouped by
+ * section.
  *
- * profile_read: INI file → profile, with all complaints at once, each `file:line: …`. profile_check: what no single row can see.
- * profile_to_settings / profile_from_settings: the same as NAME=VALUE lines, for kedged → worker (a worker has no INI reader).
+ * profile_read: INI file → profile, with all complaints at once, each `file:line: …`. profile_check: what no single row can
+ * see. profile_to_settings / profile_from_settings: the same as NAME=VALUE lines, for kedged → worker (a worker has no INI
+ * reader).
  */
 #ifndef KEDGE_PROFILES_PROFILE_H
 #define KEDGE_PROFILES_PROFILE_H
@@ -122,13 +124,14 @@ void profile_defaults(struct profile *profile);
 /* The file that NAME means: NAME as it is when it has a '/' or exists; else NAME or NAME.ini in $XDG_CONFIG_HOME/kedge/, in
  * ../share/kedge/profiles/ beside the program, and in profiles/ here. ERR_ABSENT names the places that were searched. */
 int profile_find(const char *name, char *out, size_t size, struct why *why);
-/* Reads the file that `name` means. All complaints are added; 0 only when there is none. run.name is the file's base name when it is
- * not given, relative and ~/ paths are made absolute, and a profile without hosts gets one local host named "local".
- * `found` (may be NULL) gets the path that was read. */
+/* Reads the file that `name` means. All complaints are added; 0 only when there is none. run.name is the file's base name
+ * when it is not given, relative and ~/ paths are made absolute, and a profile without hosts gets one local host named
+ * "local". `found` (may be NULL) gets the path that was read. */
 int profile_read(const char *name, struct profile *profile, struct complaints *complaints, char *found, size_t found_size);
-/* What no single row can see: heads divide hidden, kv_heads divide heads, stages ≤ layers, run.name usable as a file name, model
- * path exists, every data path matches a file, addresses … `file` is for the complaints. With model.path the shape is
- * checked only when it has been set (profile_set from config.json): check once before, once after. 0 when nothing was added. */
+/* What no single row can see: heads divide hidden, kv_heads divide heads, stages ≤ layers, run.name usable as a file name,
+ * model path exists, every data path matches a file, addresses … `file` is for the complaints. With model.path the shape is
+ * checked only when it has been set (profile_set from config.json): check once before, once after. 0 when nothing was added.
+ */
 int profile_check(const struct profile *profile, const char *file, struct complaints *complaints);
 /* The line where a row was given ("mask.rate", "host.NAME.listen"), as in profile.lines. */
 int profile_line(const struct profile *profile, const char *name);
@@ -137,6 +140,7 @@ int profile_line(const struct profile *profile, const char *name);
 int profile_set(struct profile *profile, const char *name, const char *value, struct why *why);
 int profile_get(const struct profile *profile, const char *name, char *out, size_t size, struct why *why);
 
+bool profile_name_usable(const char *name); /* of a run or host: PROFILE_NAME_RULE */
 struct profile_host *profile_find_host(struct profile *profile, const char *name); /* NULL when there is none */
 /* With the defaults of the host rows; NULL when the name is no good, taken, or there is no room. */
 struct profile_host *profile_add_host(struct profile *profile, const char *name, struct why *why);
@@ -150,8 +154,8 @@ uint64_t profile_hash(const struct profile *profile); /* of the settings text wi
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is
  * not there is added at the end of its section, a section at the end of the file. The value is checked by the table. */
 int profile_write_value(const char *path, const char *name, const char *value, struct why *why);
-/* The text of `from` as `to` (0600), with what profile_read and profile_set decided written into it: the run's name, absolute
- * paths, the shape of a checkpoint. So that reading `to` elsewhere gives the same profile. */
+/* The text of `from` as `to` (0600), with what profile_read and profile_set decided written into it: the run's name,
+ * absolute paths, the shape of a checkpoint. So that reading `to` elsewhere gives the same profile. */
 int profile_copy(const char *from, const struct profile *profile, const char *to, struct why *why);
 
 #endif

@@ -17,7 +17,8 @@ struct checking {
 };
 
 /* Points to the line where `name` was given, or to the file when it was not. */
-static void complain(struct checking *checking, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void complain(struct checking *checking, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void complain(struct checking *checking, const char *name, const char *format, ...)
 {
     char text[700];
@@ -36,8 +37,7 @@ static bool is_given(const struct checking *checking, const char *name)
 static void check_name(struct checking *checking)
 {
     const char *name = checking->profile->name;
-    size_t length = strlen(name);
-    if (length == 0 || length > PROFILE_NAME || strspn(name, PROFILE_NAME_LETTERS) != length || name[0] == '.' || name[0] == '-')
+    if (!profile_name_usable(name))
         complain(checking, "run.name", "run.name = %s cannot be a folder's name: " PROFILE_NAME_RULE, name);
 }
 
@@ -45,19 +45,22 @@ static void check_shape(struct checking *checking)
 {
     const struct profile *p = checking->profile;
     if (p->hidden % p->heads)
-        complain(checking, "model.heads", "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, p->heads, p->hidden);
+        complain(checking, "model.heads", "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, p->heads,
+                 p->hidden);
     else if (p->hidden / p->heads % 2)
-        complain(checking, "model.heads", "a head is %" PRId64 " channels wide (model.hidden / model.heads); rotary positions need "
-                 "an even number", p->hidden / p->heads);
+        complain(checking, "model.heads",
+                 "a head is %" PRId64 " channels wide (model.hidden / model.heads); rotary positions need "
+                 "an even number",
+                 p->hidden / p->heads);
     if (p->heads % p->kv_heads)
-        complain(checking, "model.kv_heads", "model.kv_heads = %" PRId64 " does not divide model.heads = %" PRId64, p->kv_heads,
-                 p->heads);
+        complain(checking, "model.kv_heads", "model.kv_heads = %" PRId64 " does not divide model.heads = %" PRId64,
+                 p->kv_heads, p->heads);
     if (p->stages > p->layers)
-        complain(checking, "pipeline.stages", "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model",
-                 p->stages, p->layers);
+        complain(checking, "pipeline.stages",
+                 "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model", p->stages, p->layers);
     if (p->tokenizer == TOKENIZER_BYTES && p->vocabulary < 256)
-        complain(checking, "model.vocabulary", "model.vocabulary = %" PRId64 " is too small: data.tokenizer = bytes needs 256",
-                 p->vocabulary);
+        complain(checking, "model.vocabulary",
+                 "model.vocabulary = %" PRId64 " is too small: data.tokenizer = bytes needs 256", p->vocabulary);
 }
 
 /* A micro-batch in full precision is one message, with its token ids. */
@@ -67,9 +70,10 @@ static void check_message(struct checking *checking)
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence;
     uint64_t bytes = rows * (uint64_t)p->hidden * 4 + (rows + (uint64_t)p->micro_batch) * 4;
     if (bytes > PROFILE_MESSAGE_BYTES)
-        complain(checking, "train.micro_batch", "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is %" PRIu64
-                 " MiB at a boundary, more than %d; make train.micro_batch or train.sequence smaller", p->micro_batch, p->sequence,
-                 bytes >> 20, PROFILE_MESSAGE_BYTES >> 20);
+        complain(checking, "train.micro_batch",
+                 "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is %" PRIu64
+                 " MiB at a boundary, more than %d; make train.micro_batch or train.sequence smaller",
+                 p->micro_batch, p->sequence, bytes >> 20, PROFILE_MESSAGE_BYTES >> 20);
 }
 
 static void check_model_path(struct checking *checking)
@@ -79,11 +83,13 @@ static void check_model_path(struct checking *checking)
     struct stat status;
     snprintf(config, sizeof config, "%s/config.json", path);
     if (stat(path, &status) || !S_ISDIR(status.st_mode))
-        complain(checking, "model.path", "model.path = %s: no such folder; give a Hugging Face folder, or remove it to train fresh "
-                 "weights", path);
+        complain(checking, "model.path",
+                 "model.path = %s: no such folder; give a Hugging Face folder, or remove it to train "
+                 "fresh weights", path);
     else if (stat(config, &status) || !S_ISREG(status.st_mode))
-        complain(checking, "model.path", "model.path = %s: the folder has no config.json; give a Hugging Face folder, or remove it "
-                 "to train fresh weights", path);
+        complain(checking, "model.path",
+                 "model.path = %s: the folder has no config.json; give a Hugging Face folder, or remove "
+                 "it to train fresh weights", path);
 }
 
 static bool matches_file(const char *pattern)
@@ -130,12 +136,14 @@ static void check_addresses(struct checking *checking)
     const struct profile *p = checking->profile;
     char name[PROFILE_NAME + 32];
     if (!is_address(p->listen, true))
-        complain(checking, "run.listen", "run.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here", p->listen);
+        complain(checking, "run.listen", "run.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here",
+                 p->listen);
     for (int64_t i = 0; i < p->host_count; i++) {
         const struct profile_host *host = &p->hosts[i];
         snprintf(name, sizeof name, "host.%s.listen", host->name);
         if (!is_address(host->listen, true))
-            complain(checking, name, "host.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here", host->listen);
+            complain(checking, name, "host.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here",
+                     host->listen);
         snprintf(name, sizeof name, "host.%s.announce", host->name);
         if (host->announce[0] && !is_address(host->announce, false))
             complain(checking, name, "host.announce = %s is not HOST:PORT with the port that others dial", host->announce);

@@ -1,6 +1,6 @@
 /*
- * INI file → profile. Every complaint is recorded and reading goes on, so that one look at the output mends the file. A section that is
- * not known is one complaint, not one for each of its keys.
+ * INI file → profile. Every complaint is recorded and reading goes on, so that one look at the output mends the file. A
+ * section that is not known is one complaint, not one for each of its keys.
  */
 #include "profiles/profile.h"
 
@@ -57,7 +57,8 @@ int profile_find(const char *name, char *out, size_t size, struct why *why)
         snprintf(installed, sizeof installed, "%s/../share/kedge/profiles", program);
         if (!try_path(user, name, path, sizeof path) && !try_path(installed, name, path, sizeof path) &&
             !try_path("profiles", name, path, sizeof path))
-            return why_set(why, ERR_ABSENT, "there is no such profile here, in %.200s, in %.200s, or in profiles/", user, installed);
+            return why_set(why, ERR_ABSENT, "there is no such profile here, in %.200s, in %.200s, or in profiles/", user,
+                           installed);
     }
     int used = snprintf(out, size, "%s", path);
     return (size_t)used < size ? 0 : why_set(why, ERR_INVALID, "the path of the profile is too long");
@@ -81,7 +82,8 @@ static void begin_host(struct reading *reading, const char *name, int line)
     struct why why = {0};
     struct profile_host *before = profile_find_host(reading->profile, name);
     if (before)
-        complaints_add(reading->complaints, reading->file, line, "host %s is there twice; it begins in line %d", name, before->line);
+        complaints_add(reading->complaints, reading->file, line, "host %s is there twice; it begins in line %d", name,
+                       before->line);
     else if ((reading->host = profile_add_host(reading->profile, name, &why)))
         reading->host->line = line;
     else
@@ -113,10 +115,11 @@ static void take_section(const char *section, int line, void *arg)
     else if (known)
         reading->skip = false;
     else if (near)
-        complaints_add(reading->complaints, reading->file, line, "[%s] is not a section; did you mean [%s%s]?", section, near,
-                       strcmp(near, "host") == 0 ? " NAME" : "");
+        complaints_add(reading->complaints, reading->file, line, "[%s] is not a section; did you mean [%s%s]?", section,
+                       near, strcmp(near, "host") == 0 ? " NAME" : "");
     else
-        complaints_add(reading->complaints, reading->file, line, "[%s] is not a section; kedge-profile(5) lists them", section);
+        complaints_add(reading->complaints, reading->file, line, "[%s] is not a section; kedge-profile(5) lists them",
+                       section);
 }
 
 static void take_value(const char *section, const char *key, const char *value, int line, void *arg)
@@ -140,7 +143,8 @@ static void take_value(const char *section, const char *key, const char *value, 
     }
     int *given = reading->host ? &reading->host->lines[field_host_index(row)] : &reading->profile->lines[field_index(row)];
     if (*given) {
-        complaints_add(reading->complaints, reading->file, line, "%s is given twice; it is already in line %d", name, *given);
+        complaints_add(reading->complaints, reading->file, line, "%s is given twice; it is already in line %d", name,
+                       *given);
         return;
     }
     *given = line;
@@ -175,7 +179,8 @@ static void name_after_file(struct profile *profile, const char *file)
     snprintf(profile->name, sizeof profile->name, "%.*s", (int)length, base);
 }
 
-/* The processes of a run have other working folders than the console: a path means what it meant where the profile was read. */
+/* The processes of a run have other working folders than the console: a path means what it meant where the profile was read.
+ */
 static int make_absolute(char *paths, size_t size, struct why *why)
 {
     char out[PROFILE_PATHS], here[PATH_BYTES];
@@ -194,7 +199,8 @@ static int make_absolute(char *paths, size_t size, struct why *why)
             added = snprintf(out + used, size - used, "%s%.*s", blank, word, at);
         used += (size_t)added;
         if (used >= size)
-            return why_set(why, ERR_INVALID, "is longer than %zu bytes when its paths are written out from the root", size - 1);
+            return why_set(why, ERR_INVALID, "is longer than %zu bytes when its paths are written out from the root",
+                           size - 1);
         at += word;
     }
     memset(paths, 0, size);
@@ -210,7 +216,8 @@ static void finish_paths(struct reading *reading)
         complaints_add(reading->complaints, reading->file, profile_line(profile, "data.path"), "data.path %s", why.text);
     why = (struct why){0};
     if (strpbrk(profile->model_path, " \t"))
-        complaints_add(reading->complaints, reading->file, profile_line(profile, "model.path"), "model.path must have no blanks");
+        complaints_add(reading->complaints, reading->file, profile_line(profile, "model.path"),
+                       "model.path must have no blanks");
     else if (make_absolute(profile->model_path, sizeof profile->model_path, &why))
         complaints_add(reading->complaints, reading->file, profile_line(profile, "model.path"), "model.path %s", why.text);
 }

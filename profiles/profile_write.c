@@ -1,8 +1,9 @@
 /*
- * Change single values in an INI text and keep every other byte: comments, order, spacing, line ends, a missing last newline.
+ * Change single values in an INI text and keep every other byte: comments, order, spacing, line ends, a missing last
+ * newline.
  *
- * The text is walked with the reader's own ini_scan, so that writer and reader cannot disagree on what a line is. A change is one
- * replaced range of bytes; continuation lines of the old value go, their comments stay.
+ * The text is walked with the reader's own ini_scan, so that writer and reader cannot disagree on what a line is. A change
+ * is one replaced range of bytes; continuation lines of the old value go, their comments stay.
  */
 #include "profiles/profile.h"
 
@@ -46,7 +47,8 @@ static bool is_word(const struct cursor *cursor, const char *word)
 {
     const struct ini_line *parts = &cursor->parts;
     size_t length = strlen(word);
-    return parts->name_end - parts->name_start == length && memcmp(cursor->text + cursor->start + parts->name_start, word, length) == 0;
+    return parts->name_end - parts->name_start == length &&
+           memcmp(cursor->text + cursor->start + parts->name_start, word, length) == 0;
 }
 
 /* [mask], or [host a] with any blanks between. */
@@ -56,7 +58,8 @@ static bool is_section(const struct cursor *cursor, const char *section)
     if (!name)
         return is_word(cursor, section);
     const char *text = cursor->text + cursor->start + cursor->parts.name_start;
-    size_t bytes = cursor->parts.name_end - cursor->parts.name_start, word = (size_t)(name - section), length = strlen(name + 1);
+    size_t bytes = cursor->parts.name_end - cursor->parts.name_start, word = (size_t)(name - section),
+           length = strlen(name + 1);
     size_t at = word;
     if (bytes <= word + length || memcmp(text, section, word) != 0)
         return false;
@@ -143,7 +146,8 @@ static int replace_value(struct buf *out, const char *text, size_t bytes, const 
     return err ? err : buf_put(out, text + found->value_end, bytes - found->value_end);
 }
 
-static int insert_key(struct buf *out, const char *text, size_t bytes, const struct found *found, const char *key, const char *value)
+static int insert_key(struct buf *out, const char *text, size_t bytes, const struct found *found, const char *key,
+                      const char *value)
 {
     const char *end = line_end(text, bytes);
     size_t at = found->place.next;
@@ -154,12 +158,14 @@ static int insert_key(struct buf *out, const char *text, size_t bytes, const str
     return err ? err : buf_put(out, text + at, bytes - at);
 }
 
-static int append_section(struct buf *out, const char *text, size_t bytes, const char *section, const char *key, const char *value)
+static int append_section(struct buf *out, const char *text, size_t bytes, const char *section, const char *key,
+                          const char *value)
 {
     const char *end = line_end(text, bytes);
     bool open = bytes > 0 && text[bytes - 1] != '\n';
     int err = buf_put(out, text, bytes);
-    return err ? err : buf_format(out, "%s%s[%s]%s%s = %s%s", open ? end : "", bytes ? end : "", section, end, key, value, end);
+    return err ? err
+               : buf_format(out, "%s%s[%s]%s%s = %s%s", open ? end : "", bytes ? end : "", section, end, key, value, end);
 }
 
 /* ---- one change ---- */
@@ -192,7 +198,8 @@ static int check_value(const char *name, const char *value, struct why *why)
 }
 
 /* `text` in, the changed text in `out`. */
-static int change_value(const char *text, size_t bytes, const char *name, const char *value, struct buf *out, struct why *why)
+static int change_value(const char *text, size_t bytes, const char *name, const char *value, struct buf *out,
+                        struct why *why)
 {
     char section[INI_WORD + PROFILE_NAME + 16];
     const char *key;
@@ -259,7 +266,8 @@ static int copy_value(struct copying *copying, const char *name, const char *val
     return err;
 }
 
-static int copy_row(struct copying *copying, const char *name, const struct field *row, const void *base, int line, struct why *why)
+static int copy_row(struct copying *copying, const char *name, const struct field *row, const void *base, int line,
+                    struct why *why)
 {
     static const char *const decided[] = {"run.name", "data.path", "model.path"}; /* by profile_read */
     char value[PROFILE_PATHS + 64];
@@ -282,7 +290,8 @@ static int copy_rows(struct copying *copying, struct why *why)
             err = copy_row(copying, field_name(&rows[i], name, sizeof name), &rows[i], profile, profile->lines[i], why);
         for (int64_t h = 0; h < profile->host_count && field_is_host(&rows[i]) && err == 0; h++) {
             snprintf(name, sizeof name, "host.%s.%s", profile->hosts[h].name, rows[i].key);
-            err = copy_row(copying, name, &rows[i], &profile->hosts[h], profile->hosts[h].lines[field_host_index(&rows[i])], why);
+            err = copy_row(copying, name, &rows[i], &profile->hosts[h], profile->hosts[h].lines[field_host_index(&rows[i])],
+                           why);
         }
     }
     return err;

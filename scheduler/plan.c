@@ -13,7 +13,8 @@
 
 /* ---- layers to stages ---- */
 
-/* Multiply-adds of one token in one layer: four projections, attention over half the window on average, three of the feed-forward. */
+/* Multiply-adds of one token in one layer: four projections, attention over half the window on average, three of the
+ * feed-forward. */
 static double layer_cost(const struct profile *p)
 {
     double hidden = (double)p->hidden, kv = hidden / (double)p->heads * (double)p->kv_heads;
@@ -109,8 +110,8 @@ static uint64_t stage_parameters(const struct profile *p, const struct plan_stag
     return sum;
 }
 
-/* Of all micro-batches in flight. A slot keeps, of each layer, its input and what backward needs; with recomputation one set serves all
- * slots, and only inputs wait (the first stage's are token ids). */
+/* Of all micro-batches in flight. A slot keeps, of each layer, its input and what backward needs; with recomputation one set
+ * serves all slots, and only inputs wait (the first stage's are token ids). */
 uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage *stage)
 {
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden;
@@ -190,15 +191,18 @@ static void count_road(const struct profile *p, int64_t keep, struct plan_road *
     static const struct wire_act act = {.sequences = 1, .tokens = 1, .id_bytes = 1};
     static const struct wire_grad grad = {.squares = -1, .loss = -1};
     static const struct wire_codec_state state = {.version = 1};
-    uint64_t batches = (uint64_t)p->micro_batches, sequences = (uint64_t)p->micro_batch, rows = sequences * (uint64_t)p->sequence;
+    uint64_t batches = (uint64_t)p->micro_batches, sequences = (uint64_t)p->micro_batch,
+             rows = sequences * (uint64_t)p->sequence;
     uint64_t id_bytes = p->vocabulary <= 256 ? 1 : p->vocabulary <= 65536 ? 2 : 4;
-    uint64_t fixed = empty_message(WIRE_STAMP, &stamp) + batches * (empty_message(WIRE_ACT, &act) + id_bytes * (rows + sequences));
+    uint64_t fixed =
+        empty_message(WIRE_STAMP, &stamp) + batches * (empty_message(WIRE_ACT, &act) + id_bytes * (rows + sequences));
     uint64_t coded = batches * rows * plan_row_bytes(p->values, keep ? keep : p->hidden);
     uint64_t dense = batches * rows * plan_row_bytes(VALUES_BF16, p->hidden);
 
     road->forward_bytes_per_step = fixed + coded;
     if (keep && p->reference == REFERENCE_MEAN) /* on average */
-        road->forward_bytes_per_step += (empty_message(WIRE_CODEC_STATE, &state) + 2 * (uint64_t)p->hidden) / (uint64_t)p->refresh;
+        road->forward_bytes_per_step +=
+            (empty_message(WIRE_CODEC_STATE, &state) + 2 * (uint64_t)p->hidden) / (uint64_t)p->refresh;
     road->dense_forward_bytes_per_step = fixed + dense;
     road->backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + coded;
     road->dense_backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + dense;
@@ -211,19 +215,25 @@ static int check_profile(const struct profile *p, struct why *why)
     if (p->host_count < 1)
         return why_set(why, ERR_INVALID, "the profile has no host");
     if (p->stages < 1 || p->stages > PROFILE_MAX_STAGES)
-        return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 ": 1 … %d are possible", p->stages, PROFILE_MAX_STAGES);
+        return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 ": 1 … %d are possible", p->stages,
+                       PROFILE_MAX_STAGES);
     if (p->layers < p->stages)
-        return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model", p->stages,
-                       p->layers);
+        return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model",
+                       p->stages, p->layers);
     if (p->heads < 1 || p->kv_heads < 1 || p->hidden % p->heads || p->heads % p->kv_heads)
-        return why_set(why, ERR_INVALID, "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64
-                       " channels", p->heads, p->kv_heads, p->hidden);
+        return why_set(why, ERR_INVALID,
+                       "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64
+                       " channels",
+                       p->heads, p->kv_heads, p->hidden);
     double rows = (double)p->micro_batch * (double)p->sequence, width = (double)(8 * p->hidden + 2 * p->ffn + p->heads);
     if (rows * (double)p->hidden * 4 > PROFILE_MESSAGE_BYTES)
-        return why_set(why, ERR_INVALID, "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is too large to be sent; make "
-                       "train.micro_batch or train.sequence smaller", p->micro_batch, p->sequence);
+        return why_set(why, ERR_INVALID,
+                       "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is too large to be sent; make "
+                       "train.micro_batch or train.sequence smaller",
+                       p->micro_batch, p->sequence);
     if (rows * width * (double)p->layers * (double)p->micro_batches * 4 > 0x1p62) /* from here on 64 bits suffice */
-        return why_set(why, ERR_INVALID, "the activations of %" PRId64 " micro-batches cannot be counted in 62 bits", p->micro_batches);
+        return why_set(why, ERR_INVALID, "the activations of %" PRId64 " micro-batches cannot be counted in 62 bits",
+                       p->micro_batches);
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /*
- * What will run where, before anything runs: pure, printable. Layers are dealt to stages as evenly as their cost allows (the head counts
- * as the matrix product that it is), stages to hosts in file order, cores of a host to its processes, a host's uplink to its processes. Bytes, memory
- * and roads are those of the codec and the model, by the same formulas (a test compares them).
+ * What will run where, before anything runs: pure, printable. Layers are dealt to stages as evenly as their cost allows (the
+ * head counts as the matrix product that it is), stages to hosts in file order, cores of a host to its processes, a host's
+ * uplink to its processes. Bytes, memory and roads are those of the codec and the model, by the same formulas (a test
+ * compares them).
  */
 #ifndef KEDGE_SCHEDULER_PLAN_H
 #define KEDGE_SCHEDULER_PLAN_H
@@ -35,8 +36,8 @@ struct plan {
     struct plan_road roads[PROFILE_MAX_STAGES];
 };
 
-/* The profile's model section has been filled from the checkpoint's config.json when model.path is given. `cores` are those of this
- * machine; plan_make asks for them (what this process may use). */
+/* The profile's model section has been filled from the checkpoint's config.json when model.path is given. `cores` are those
+ * of this machine; plan_make asks for them (what this process may use). */
 int plan_make_for(const struct profile *profile, int cores, struct plan *plan, struct why *why);
 int plan_make(const struct profile *profile, struct plan *plan, struct why *why);
 int plan_cores(void);

@@ -31,15 +31,15 @@ static void print_stages(const struct plan *plan, const struct profile *profile,
             snprintf(layers, sizeof layers, "%d", last);
         else
             snprintf(layers, sizeof layers, "%d-%d", stage->first_layer, last);
-        fprintf(out, "%-8.8s %-22.22s %9s %8d %10d %12s\n", stage->process, profile->hosts[stage->host].name, layers, stage->threads,
-                stage->in_flight, show_count(stage->parameters, parameters, sizeof parameters));
+        fprintf(out, "%-8.8s %-22.22s %9s %8d %10d %12s\n", stage->process, profile->hosts[stage->host].name, layers,
+                stage->threads, stage->in_flight, show_count(stage->parameters, parameters, sizeof parameters));
     }
 }
 
 static void print_memory(const struct plan *plan, FILE *out)
 {
-    fprintf(out, "\n%-8s %11s %11s %11s %11s %11s %11s\n", "memory", "weights", "gradients", "optimizer", "activations", "buffers",
-            "total");
+    fprintf(out, "\n%-8s %11s %11s %11s %11s %11s %11s\n", "memory", "weights", "gradients", "optimizer", "activations",
+            "buffers", "total");
     for (int i = 0; i < plan->stage_count; i++) {
         const struct plan_stage *stage = &plan->stages[i];
         const uint64_t parts[] = {stage->weights_bytes, stage->gradients_bytes, stage->optimizer_bytes,
@@ -103,14 +103,25 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
-                     "process", stage->process, "host", profile->hosts[stage->host].name,
-                     "replica", stage->replica, "stage", stage->stage, "first_layer", stage->first_layer, "layers", stage->layers,
-                     "threads", stage->threads, "in_flight", stage->in_flight,
-                     "uplink_bps", (json_int_t)stage->uplink_bps, "parameters", (json_int_t)stage->parameters,
-                     "memory_bytes", "weights", (json_int_t)stage->weights_bytes, "gradients", (json_int_t)stage->gradients_bytes,
-                     "optimizer", (json_int_t)stage->optimizer_bytes, "activations", (json_int_t)stage->activations_bytes,
-                     "buffers", (json_int_t)stage->buffers_bytes, "total", (json_int_t)stage->total_bytes);
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}",
+                               "weights", (json_int_t)stage->weights_bytes,
+                               "gradients", (json_int_t)stage->gradients_bytes,
+                               "optimizer", (json_int_t)stage->optimizer_bytes,
+                               "activations", (json_int_t)stage->activations_bytes,
+                               "buffers", (json_int_t)stage->buffers_bytes,
+                               "total", (json_int_t)stage->total_bytes);
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:o}",
+                     "process", stage->process,
+                     "host", profile->hosts[stage->host].name,
+                     "replica", stage->replica,
+                     "stage", stage->stage,
+                     "first_layer", stage->first_layer,
+                     "layers", stage->layers,
+                     "threads", stage->threads,
+                     "in_flight", stage->in_flight,
+                     "uplink_bps", (json_int_t)stage->uplink_bps,
+                     "parameters", (json_int_t)stage->parameters,
+                     "memory_bytes", memory);
 }
 
 static json_t *road_as_json(const struct plan *plan, const struct plan_road *road)

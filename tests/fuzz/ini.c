@@ -1,5 +1,5 @@
-/* Any bytes as a profile: reading ends, complaints stay bounded, and what is accepted comes back from its settings text and can be
- * changed by the writer. */
+/* Any bytes as a profile: reading ends, complaints stay bounded, and what is accepted comes back from its settings text and
+ * can be changed by the writer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The table of settings: every row is whole, its default parses, what is written parses back, and no two rows share memory. */
+/* The table of settings: every row is whole, its default parses, what is written parses back, and no two rows share memory.
+ */
 #include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +45,8 @@ static void each_row_is_whole(void **state)
 static size_t size_of_type(const struct field *row)
 {
     static const size_t sizes[] = {
-        [FIELD_BOOL] = sizeof(bool), [FIELD_INTEGER] = sizeof(int64_t), [FIELD_REAL] = sizeof(double), [FIELD_CHOICE] = sizeof(int),
-        [FIELD_RATE] = sizeof(uint64_t), [FIELD_DURATION] = sizeof(uint64_t),
+        [FIELD_BOOL] = sizeof(bool),  [FIELD_INTEGER] = sizeof(int64_t), [FIELD_REAL] = sizeof(double),
+        [FIELD_CHOICE] = sizeof(int), [FIELD_RATE] = sizeof(uint64_t),   [FIELD_DURATION] = sizeof(uint64_t),
     };
     return row->type == FIELD_TEXT ? row->size : sizes[row->type];
 }
@@ -61,7 +62,8 @@ static void rows_do_not_overlap(void **state)
                     (field_is_host(&rows[i]) ? offsetof(struct profile_host, line) : offsetof(struct profile, hosts)));
         for (size_t j = 0; j < i; j++)
             if (field_is_host(&rows[i]) == field_is_host(&rows[j]))
-                assert_true(rows[i].offset + rows[i].size <= rows[j].offset || rows[j].offset + rows[j].size <= rows[i].offset);
+                assert_true(rows[i].offset + rows[i].size <= rows[j].offset ||
+                            rows[j].offset + rows[j].size <= rows[i].offset);
     }
 }
 
@@ -186,7 +188,8 @@ static void complaints_name_setting_value_and_range(void **state)
         {"train.warmup", "-1", "train.warmup = -1 is out of range: 0 … 1000000000 steps"},
         {"train.warmup", "2.5", "train.warmup = 2.5 is not a whole number: 0 … 1000000000 steps"},
         {"train.warmup", "1e30", "train.warmup = 1e30 is out of range: 0 … 1000000000 steps"},
-        {"train.warmup", "99999999999999999999", "train.warmup = 99999999999999999999 is out of range: 0 … 1000000000 steps"},
+        {"train.warmup", "99999999999999999999",
+         "train.warmup = 99999999999999999999 is out of range: 0 … 1000000000 steps"},
         {"pipeline.recompute", "maybe", "pipeline.recompute = maybe is not an answer: yes or no"},
         {"boundary.codec", "zip", "boundary.codec = zip is not known: one of dense, mask"},
         {"host.kind", "remote", "host.kind = remote is not known: only local"},

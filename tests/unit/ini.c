@@ -125,8 +125,8 @@ static void long_lines(void **state)
         }
         while (at > 0 && (value[at - 1] == ' ' || value[at - 1] == '\t'))
             at--;
-        snprintf(text, sizeof text, "[x]\n%skey %s= %.*s%s\nb = 2", round & 1 ? "  " : "", round & 2 ? "     " : "", (int)at, value,
-                 round & 4 ? "   # why" : "");
+        snprintf(text, sizeof text, "[x]\n%skey %s= %.*s%s\nb = 2", round & 1 ? "  " : "", round & 2 ? "     " : "", (int)at,
+                 value, round & 4 ? "   # why" : "");
         snprintf(expected, sizeof expected, "1 [x]\n2 x.key=%.*s\n3 x.b=2\n", (int)at, value);
         assert_string_equal(read_text(text), expected);
     }
@@ -171,15 +171,17 @@ static void noise(void **state)
 {
     (void)state;
     struct dice dice = {6};
-    static const char *const lines[] = {"[x]", "a = 1", "what", "  more", "# c", "", "[y", "\xff", "k\x01=", "= v", "[host a] # x",
-                                        "b:2 ; c", "\t\t", " [z]", "=", "[", "]", ";", "k=", "\xef\xbb\xbf"};
+    static const char *const lines[] = {"[x]",    "a = 1", "what",         "  more",      "# c",  "",     "[y", "\xff",
+                                        "k\x01=", "= v",   "[host a] # x", "b:2 ; c",     "\t\t", " [z]", "=",  "[",
+                                        "]",      ";",     "k=",           "\xef\xbb\xbf"};
     for (int round = 0; round < 300; round++) {
         char text[4000];
         size_t used = 0;
         int count = 1 + (int)dice_below(&dice, 40);
         for (int i = 0; i < count; i++)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
-                                     lines[dice_below(&dice, sizeof lines / sizeof *lines)], dice_below(&dice, 3) ? "\n" : "\r\n");
+                                     lines[dice_below(&dice, sizeof lines / sizeof *lines)],
+                                     dice_below(&dice, 3) ? "\n" : "\r\n");
         snprintf(text + used, sizeof text - used, "[end]\nlast = 1\n");
         char expected[100];
         snprintf(expected, sizeof expected, "%d [end]\n%d end.last=1\n", count + 1, count + 2);

@@ -1,4 +1,5 @@
-/* The plan: every layer once and no better deal possible, cores and uplinks shared, bytes as the wire encodes them, 80 columns. */
+/* The plan: every layer once and no better deal possible, cores and uplinks shared, bytes as the wire encodes them, 80
+ * columns. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -67,8 +68,9 @@ static bool possible(double limit)
 {
     double layer = layer_cost(), head = (double)profile.hidden * (double)profile.vocabulary;
     int64_t of_last = (int64_t)((limit - head) / layer), of_others = (int64_t)(limit / layer);
-    return profile.stages == 1 ? of_last >= profile.layers
-                               : of_last >= 1 && of_others >= 1 && of_last + of_others * (profile.stages - 1) >= profile.layers;
+    return profile.stages == 1
+               ? of_last >= profile.layers
+               : of_last >= 1 && of_others >= 1 && of_last + of_others * (profile.stages - 1) >= profile.layers;
 }
 
 static void layers_are_dealt_as_evenly_as_can_be(void **state)
@@ -194,7 +196,8 @@ static void bytes_are_those_of_the_messages(void **state)
         assert_int_equal(plan.roads[0].backward_bytes_per_step, 5 * encoded(WIRE_GRAD, &grad));
         act.body.bytes = 3 * (33 + 1) * id_bytes[i] + 3 * 33 * 2 * 200;
         grad.body.bytes = 3 * 33 * 2 * 200;
-        assert_int_equal(plan.roads[0].dense_forward_bytes_per_step, encoded(WIRE_STAMP, &stamp) + 5 * encoded(WIRE_ACT, &act));
+        assert_int_equal(plan.roads[0].dense_forward_bytes_per_step,
+                         encoded(WIRE_STAMP, &stamp) + 5 * encoded(WIRE_ACT, &act));
         assert_int_equal(plan.roads[0].dense_backward_bytes_per_step, 5 * encoded(WIRE_GRAD, &grad));
     }
     mem_free(body);

@@ -1,4 +1,5 @@
-/* The plan's formulas against their owners: memory of a stage, bytes of a codec, names of number formats, limits of the wire. */
+/* The plan's formulas against their owners: memory of a stage, bytes of a codec, names of number formats, limits of the
+ * wire. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Reading and checking profiles: the templates are good, every file in profiles/bad is refused with exactly the complaints that it says,
- * and what a file leaves open is filled in as promised. */
+/* Reading and checking profiles: the templates are good, every file in profiles/bad is refused with exactly the complaints
+ * that it says, and what a file leaves open is filled in as promised. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -174,8 +174,8 @@ static void addresses(void **state)
 {
     (void)state;
     static const char *const good[] = {"127.0.0.1:0", "example.org:65535", "[::1]:41", "0.0.0.0:1"};
-    static const char *const bad[] = {"", ":", ":1", "a", "a:", "a:b", "a:-1", "a:65536", "a:1:2", "::1:2", "[]:1", "[::1]", "a b:1",
-                                      "a/b:1", "[::1:1", "a:1 "};
+    static const char *const bad[] = {"",      ":",     ":1",   "a",     "a:",    "a:b",   "a:-1",   "a:65536",
+                                      "a:1:2", "::1:2", "[]:1", "[::1]", "a b:1", "a/b:1", "[::1:1", "a:1 "};
     read_text("[data]\npath = /etc/passwd\n");
     for (size_t i = 0; i < sizeof good / sizeof *good + sizeof bad / sizeof *bad; i++) {
         bool is_good = i < sizeof good / sizeof *good;

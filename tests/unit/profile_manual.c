@@ -1,4 +1,5 @@
-/* kedge-profile.5 lists the table as it is. `profile_manual --update` writes the page's settings anew after the table changed. */
+/* kedge-profile.5 lists the table as it is. `profile_manual --update` writes the page's settings anew after the table
+ * changed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

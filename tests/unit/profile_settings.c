@@ -55,7 +55,8 @@ static void random_profile(struct dice *dice)
     profile_defaults(&profile);
     for (uint64_t h = 0; h < hosts; h++) {
         char name[PROFILE_NAME + 24];
-        snprintf(name, sizeof name, "%c-%llu.%s", (int)('a' + h % 26), (unsigned long long)h, h % 3 ? "x" : "listen_kind-uplink.eu.forty-bytes");
+        snprintf(name, sizeof name, "%c-%llu.%s", (int)('a' + h % 26), (unsigned long long)h,
+                 h % 3 ? "x" : "listen_kind-uplink.eu.forty-bytes");
         assert_non_null(profile_add_host(&profile, name, NULL));
     }
     for (size_t i = 0; i < count; i++) {

@@ -44,17 +44,22 @@ static void every_other_byte_stays(void **state)
     } rows[] = {
         {"mask.rate", "0.9", "[mask]\nrate = 0.95\n", "[mask]\nrate = 0.9\n"},
         {"mask.rate", "0.9", "[mask]\nrate=0.95", "[mask]\nrate=0.9"},
-        {"mask.rate", "0.9", "\xef\xbb\xbf[mask]\r\n  rate :\t0.95  ; why\r\n# end\r\n", "\xef\xbb\xbf[mask]\r\n  rate :\t0.9  ; why\r\n# end\r\n"},
+        {"mask.rate", "0.9", "\xef\xbb\xbf[mask]\r\n  rate :\t0.95  ; why\r\n# end\r\n",
+         "\xef\xbb\xbf[mask]\r\n  rate :\t0.9  ; why\r\n# end\r\n"},
         {"mask.rate", "0.9", "[mask]\nrate =\n", "[mask]\nrate = 0.9\n"},
         {"mask.rate", "0.9", "[mask]\nrate =   # unset\n", "[mask]\nrate = 0.9   # unset\n"},
-        {"mask.rate", "0.9", "[mask]\n#rate = 0.5\nrate = 0.95 # a = b\n; rate = 0.1\n", "[mask]\n#rate = 0.5\nrate = 0.9 # a = b\n; rate = 0.1\n"},
-        {"mask.rate", "0.9", "[run]\nrate = 1\n[ mask ]\nrate_ = 2\nrate = 3\n[run]\nrate = 4\n", "[run]\nrate = 1\n[ mask ]\nrate_ = 2\nrate = 0.9\n[run]\nrate = 4\n"},
+        {"mask.rate", "0.9", "[mask]\n#rate = 0.5\nrate = 0.95 # a = b\n; rate = 0.1\n",
+         "[mask]\n#rate = 0.5\nrate = 0.9 # a = b\n; rate = 0.1\n"},
+        {"mask.rate", "0.9", "[run]\nrate = 1\n[ mask ]\nrate_ = 2\nrate = 3\n[run]\nrate = 4\n",
+         "[run]\nrate = 1\n[ mask ]\nrate_ = 2\nrate = 0.9\n[run]\nrate = 4\n"},
         /* not there: at the end of its section, before what belongs to the next one */
-        {"run.steps", "9", "[run]\nseed = 1 # one\n\n# about the mask\n[mask]\n", "[run]\nseed = 1 # one\nsteps = 9\n\n# about the mask\n[mask]\n"},
+        {"run.steps", "9", "[run]\nseed = 1 # one\n\n# about the mask\n[mask]\n",
+         "[run]\nseed = 1 # one\nsteps = 9\n\n# about the mask\n[mask]\n"},
         {"run.steps", "9", "[mask]\r\n[run]\r\nseed = 1\r\n", "[mask]\r\n[run]\r\nseed = 1\r\nsteps = 9\r\n"},
         {"run.steps", "9", "[run]\nseed = 1", "[run]\nseed = 1\nsteps = 9"},
         {"run.steps", "9", "[run]", "[run]\nsteps = 9"},
-        {"run.steps", "9", "[run]\nname = a\n[mask]\n[run]\nseed = 1\n", "[run]\nname = a\n[mask]\n[run]\nseed = 1\nsteps = 9\n"},
+        {"run.steps", "9", "[run]\nname = a\n[mask]\n[run]\nseed = 1\n",
+         "[run]\nname = a\n[mask]\n[run]\nseed = 1\nsteps = 9\n"},
         {"run.steps", "9", "[data]\npath = a\n  b\n\n[run]\n\n", "[data]\npath = a\n  b\n\n[run]\nsteps = 9\n\n"},
         /* no such section: at the end of the file */
         {"mask.rate", "0.9", "", "[mask]\nrate = 0.9\n"},
@@ -62,10 +67,13 @@ static void every_other_byte_stays(void **state)
         {"mask.rate", "0.9", "[run]\r\nseed = 1\r\n", "[run]\r\nseed = 1\r\n\r\n[mask]\r\nrate = 0.9\r\n"},
         {"host.a.listen", "x:1", "[host b]\nlisten = y:1\n", "[host b]\nlisten = y:1\n\n[host a]\nlisten = x:1\n"},
         /* hosts, whose names may have dots */
-        {"host.a.listen", "x:1", "[host a.listen]\nlisten = y:1\n[host\t a ]\nlisten = z:1\n", "[host a.listen]\nlisten = y:1\n[host\t a ]\nlisten = x:1\n"},
-        {"host.a.b.listen", "x:1", "[host a]\nlisten = y:1\n[host a.b]\nlisten = z:1\n", "[host a]\nlisten = y:1\n[host a.b]\nlisten = x:1\n"},
+        {"host.a.listen", "x:1", "[host a.listen]\nlisten = y:1\n[host\t a ]\nlisten = z:1\n",
+         "[host a.listen]\nlisten = y:1\n[host\t a ]\nlisten = x:1\n"},
+        {"host.a.b.listen", "x:1", "[host a]\nlisten = y:1\n[host a.b]\nlisten = z:1\n",
+         "[host a]\nlisten = y:1\n[host a.b]\nlisten = x:1\n"},
         /* continuations go, their comments stay, what is between stays */
-        {"data.path", "/z", "[data]\npath = /a\n  /b\n\n# two\n  /c ; three\n  /d\nvalidation = 0.1\n", "[data]\npath = /z\n\n# two\n ; three\nvalidation = 0.1\n"},
+        {"data.path", "/z", "[data]\npath = /a\n  /b\n\n# two\n  /c ; three\n  /d\nvalidation = 0.1\n",
+         "[data]\npath = /z\n\n# two\n ; three\nvalidation = 0.1\n"},
         {"data.path", "/z", "[data]\npath =\n  /b\n  /c", "[data]\npath = /z\n"},
         {"data.path", "/z /y", "[data]\n path = /a\n\n[run]\n", "[data]\n path = /z /y\n\n[run]\n"},
         {"run.name", "", "[run]\nname = a # b\n", "[run]\nname =  # b\n"},
@@ -132,7 +140,8 @@ static void read_back(const char *path)
     complaints_clear(&complaints);
 }
 
-/* One row after the other into the commented template: each reads back, and the lines that were there keep their comments. */
+/* One row after the other into the commented template: each reads back, and the lines that were there keep their comments.
+ */
 static void each_row_reads_back(void **state)
 {
     (void)state;
@@ -157,8 +166,13 @@ static void each_row_reads_back(void **state)
         else if (rows[i].type == FIELD_CHOICE)
             snprintf(value, sizeof value, "%s", rows[i].choices[rows[i].choices[1] ? 1 : 0]);
         else
-            snprintf(value, sizeof value, "%s%s", rows[i].maximum == 0.999 ? "0.5" : rows[i].type == FIELD_REAL ? "0.003" : "64",
-                     rows[i].type == FIELD_RATE ? "Mbit" : rows[i].type == FIELD_DURATION ? "s" : "");
+            snprintf(value, sizeof value, "%s%s",
+                     rows[i].maximum == 0.999     ? "0.5"
+                     : rows[i].type == FIELD_REAL ? "0.003"
+                                                  : "64",
+                     rows[i].type == FIELD_RATE       ? "Mbit"
+                     : rows[i].type == FIELD_DURATION ? "s"
+                                                      : "");
         if (rows[i].type == FIELD_DURATION && rows[i].maximum < 64e9)
             snprintf(value, sizeof value, "5ms");
         if (rows[i].minimum == 1 && rows[i].type == FIELD_REAL)
@@ -223,8 +237,8 @@ static void random_texts(void **state)
 {
     (void)state;
     struct dice dice = {31};
-    static const char *const lines[] = {"[mask]", "rate = 0.5", "  rate=0.1 # x", "what", "", "# c", "[run]", "seed = 4", "[host a]",
-                                        "  more", "kind = local", "\xff", "[mask", "rate"};
+    static const char *const lines[] = {"[mask]",   "rate = 0.5", "  rate=0.1 # x", "what",         "",     "# c",   "[run]",
+                                        "seed = 4", "[host a]",   "  more",         "kind = local", "\xff", "[mask", "rate"};
     const char *path = place_file(&place, "a.ini");
     for (int round = 0; round < 300; round++) {
         char text[2000];
@@ -232,7 +246,8 @@ static void random_texts(void **state)
         size_t used = 0;
         text[0] = '\0';
         for (uint64_t i = dice_below(&dice, 20); i > 0; i--)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", lines[dice_below(&dice, sizeof lines / sizeof *lines)],
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                     lines[dice_below(&dice, sizeof lines / sizeof *lines)],
                                      dice_below(&dice, 4) ? "\n" : "\r\n");
         put_file(path, text, 0600);
         if (profile_write_value(path, "run.steps", "77", &why))

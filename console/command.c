@@ -28,14 +28,14 @@ static const struct command commands[] = {
     },
     {
         .name = "check", .arguments = "PROFILE", .least = 1, .most = 1, .function = draft_check,
-        .help = "validate a profile and say everything that is wrong with it",
+        .help = "say everything that is wrong with a profile",
         .details = "All complaints are printed at once, each with its file and line; then the exit code is 2. Nothing "
                    "is started and no network is used. With model.path the checkpoint's config.json is read too.",
     },
     {
         .name = "plan", .arguments = "PROFILE", .least = 1, .most = 1, .options = OPTION_JSON, .function = draft_plan,
-        .help = "what will run where, and what it costs in memory and bytes",
-        .details = "Printed by the same code that will decide when the run starts.",
+        .help = "what will run where, and what it costs",
+        .details = "Layers, memory, roads and bytes, printed by the same code that will decide when the run starts.",
     },
     {
         .name = "run", .arguments = "PROFILE", .least = 1, .most = 1,
@@ -69,14 +69,14 @@ static const struct command commands[] = {
     {
         .name = "links", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
         .function = show_links,
-        .help = "what travels on every road, and what holds it up",
+        .help = "what travels on every road, what holds it up",
         .details = "'of dense' compares the bytes sent with what an exchange of whole bf16 activations would have "
                    "sent. 'held by' names why a lane does not move at the moment.",
     },
     {
         .name = "hosts", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
         .function = show_hosts,
-        .help = "the processes of a run, and what each waits for",
+        .help = "the processes of a run, what each waits for",
         .details = "",
     },
     {
@@ -87,7 +87,7 @@ static const struct command commands[] = {
     },
     {
         .name = "get", .arguments = "RUN [KEY]", .least = 1, .most = 2, .options = OPTION_JSON, .function = show_get,
-        .help = "the settings that can be changed, and the ledger of changes; or one setting",
+        .help = "the live settings and their ledger, or one value",
         .details = "With KEY only its value is printed; any setting of the profile may be asked for.",
     },
     {
@@ -99,7 +99,7 @@ static const struct command commands[] = {
     },
     {
         .name = "pause", .arguments = "RUN", .least = 1, .most = 1, .function = order_pause,
-        .help = "hold a run at the next step; everything is kept in memory", .details = "",
+        .help = "hold a run at the next step, keep all in memory", .details = "",
     },
     {
         .name = "resume", .arguments = "RUN", .least = 1, .most = 1, .function = order_resume,
@@ -114,7 +114,7 @@ static const struct command commands[] = {
     },
     {
         .name = "logs", .arguments = "RUN [PROCESS]", .least = 1, .most = 2, .options = OPTION_FOLLOW, .function = logs_show,
-        .help = "the log of one process, or of all, in the order of time", .details = "",
+        .help = "the log of one process, or all by time", .details = "",
     },
     {
         .name = "decode", .arguments = "FILE", .least = 1, .most = 1, .function = run_decode,

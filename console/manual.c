@@ -1,6 +1,7 @@
 /*
  * The command table in its written forms (command.h): help, usage, bash completion, and the list in man/kedge.1.
  */
+#include <stdbool.h>
 #include <string.h>
 
 #include "console/command.h"
@@ -48,7 +49,7 @@ void command_print_help(FILE *out)
     for (size_t i = 0; i < option_count; i++)
         if (options[i].bit & OPTIONS_GLOBAL)
             print_option_row(&options[i], out);
-    fputs("\n'kedge help COMMAND' explains one; 'man kedge' is the manual. Without a command the runs are listed.\n", out);
+    fputs("\n'kedge help COMMAND' explains one, 'man kedge' is the manual.\nWithout a command the runs are listed.\n", out);
 }
 
 void command_print_usage(const struct command *command, FILE *out)
@@ -60,19 +61,22 @@ void command_print_usage(const struct command *command, FILE *out)
     fputc('\n', out);
 }
 
-/* One paragraph, filled to 78 columns. */
-static const char *print_paragraph(const char *text, FILE *out)
+/* One paragraph, filled to 78 columns; what follows it, or NULL. In mdoc a sentence begins a line, and a line must
+ * not begin with a full stop or an apostrophe unless it is a request. */
+static const char *print_paragraph(const char *text, bool mdoc, FILE *out)
 {
     const char *end = strstr(text, "\n\n");
     size_t length = end ? (size_t)(end - text) : strlen(text), column = 0;
     for (size_t at = 0; at < length;) {
         size_t word = strcspn(text + at, " \n");
         word = at + word > length ? length - at : word;
-        if (column && column + 1 + word > 78) {
+        bool sentence = mdoc && at > 1 && text[at - 2] == '.';
+        if (column && (sentence || column + 1 + word > 78)) {
             fputc('\n', out);
             column = 0;
         }
-        fprintf(out, "%s%.*s", column ? " " : "", (int)word, text + at);
+        bool request = mdoc && !column && (text[at] == '.' || text[at] == '\'');
+        fprintf(out, "%s%.*s", column ? " " : request ? "\\&" : "", (int)word, text + at);
         column += word + (column ? 1 : 0);
         at += word + 1;
     }
@@ -87,7 +91,7 @@ void command_print_details(const struct command *command, FILE *out)
     fprintf(out, "\n%s\n", command->help);
     for (const char *text = command->details[0] ? command->details : NULL; text;) {
         fputc('\n', out);
-        text = print_paragraph(text, out);
+        text = print_paragraph(text, false, out);
     }
     if (command->options)
         fputs("\noptions:\n", out);
@@ -158,12 +162,11 @@ void command_print_completion(FILE *out)
 
 /* ---- the manual page ---- */
 
-/* A full stop or apostrophe at the start of a line would be a request: our texts have none, a test says so. */
 static void print_mdoc_details(const char *text, FILE *out)
 {
     while (text && *text) {
         fputs(".Pp\n", out);
-        text = print_paragraph(text, out);
+        text = print_paragraph(text, true, out);
     }
 }
 
@@ -176,9 +179,9 @@ void command_print_mdoc(FILE *out)
         const struct args_option *option;
         fprintf(out, ".It Cm %s", commands[i].name);
         if (commands[i].arguments[0])
-            fprintf(out, " %s", commands[i].arguments);
+            fprintf(out, " Ar %s", commands[i].arguments);
         for (size_t at = 0; next_option(&commands[i], &at, &option);)
-            fprintf(out, " Op Fl -%s%s%s", option->name, option->value ? "=" : "", option->value ? option->value : "");
+            fprintf(out, " Oo Fl -%s%s%s Oc", option->name, option->value ? "=" : "", option->value ? option->value : "");
         fprintf(out, "\n%c%s.\n", commands[i].help[0] - 'a' + 'A', commands[i].help + 1);
         print_mdoc_details(commands[i].details, out);
     }

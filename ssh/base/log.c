@@ -231,7 +231,9 @@ int log_level_from_name(const char *name)
 
 void log_at(enum log_level level, const char *subsystem, const char *format, ...)
 {
-    int threshold = atomic_load(&is_open) ? atomic_load(&wanted) : LOG_WARN;
+    int threshold = atomic_load(&wanted);
+    if (threshold > LOG_WARN && !atomic_load(&is_open))
+        threshold = LOG_WARN;
     if ((int)level > threshold)
         return;
     int saved = errno;

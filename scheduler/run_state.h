@@ -1,0 +1,71 @@
+/*
+ * The inside of a run, shared by run.c, forming.c, ending.c and orders.c only. The phase is changed by run_move and nowhere else.
+ */
+#ifndef KEDGE_SCHEDULER_RUN_STATE_H
+#define KEDGE_SCHEDULER_RUN_STATE_H
+
+#include "profiles/timeouts.h"
+#include "scheduler/events.h"
+#include "scheduler/knobs.h"
+#include "scheduler/numbers.h"
+#include "scheduler/processes.h"
+#include "scheduler/run.h"
+
+/* How far the end of a run is: what is awaited. */
+enum ending {
+    ENDING_NOT,
+    ENDING_WORKERS, /* stages were told to stop → all are gone, or the grace is over */
+    ENDING_AGENTS,  /* agents were told to stop what is left → all are gone, or the grace is over */
+    ENDING_OVER,
+};
+
+struct run {
+    struct profile profile;
+    struct plan plan;
+    struct timeouts timeouts;
+    uint64_t profile_hash;
+    struct record *record;
+    struct run_sink sink;
+    void *arg;
+    struct processes processes;
+    struct events *events;
+    struct knobs *knobs;
+    struct numbers *numbers;
+    uint64_t since_ns, deadline_ns; /* of forming or ending: what is awaited now */
+    uint64_t training_since_ns;     /* 0 = not training */
+    uint64_t trained_before_ns;     /* before that */
+    uint64_t refreshed_ns;          /* when ages and sentences were made new */
+    uint32_t grace_ms;
+    bool road_told[PROFILE_MAX_STAGES]; /* of the plan's roads: both ends have been told */
+    enum ending ending;
+};
+
+/* ---- run.c ---- */
+enum run_phase run_phase(const struct run *run);
+/* The one place where the phase changes. `reason` is the sentence that people see. */
+void run_move(struct run *run, enum run_phase phase, const char *reason);
+void run_set_reason(struct run *run, const char *reason);
+/* An event of a process, or of kedged itself (NULL). */
+void run_say(struct run *run, enum event_level level, const struct process *process, const char *code, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+void run_send(struct run *run, const struct process *process, enum wire_type type, const void *payload); /* if it has a road */
+void run_send_stages(struct run *run, enum wire_type type, const void *payload);
+void run_send_start(struct run *run, const struct process *process); /* NULL = all stages */
+void run_send_knobs(struct run *run);
+/* Hold because of `cause`; a run that holds for a worse cause keeps it. */
+void run_hold(struct run *run, enum hold_cause cause, const char *reason);
+void process_set_state(struct run *run, struct process *process, enum process_state state);
+
+/* ---- forming.c ---- */
+void forming_advance(struct run *run);  /* do what can be done now */
+void forming_deadline(struct run *run); /* the tick: the sentence, and the end of patience */
+void forming_waiting(const struct run *run, const struct process *process, char *out, size_t size); /* of one process */
+
+/* ---- ending.c ---- */
+/* Tell everybody to stop; the phase is STOPPING or FINISHED already. */
+void ending_begin(struct run *run, uint64_t grace_ns);
+void ending_hurry(struct run *run); /* no more grace */
+void ending_advance(struct run *run);
+void ending_welcome(struct run *run, const struct process *process); /* one that comes (again) while the run ends */
+
+#endif

@@ -123,8 +123,7 @@ static void begin_side(struct side *side, struct joint *joint, struct side *othe
 {
     *side = (struct side){.joint = joint, .other = other, .road = road};
     buf_init(&side->bytes, PIPE_BYTES + 4096);
-    road->ready = on_ready;
-    road->ready_arg = side;
+    road_on_ready(road, on_ready, side);
 }
 
 static int join(struct loop *loop, struct road *console, struct road *kedged, struct why *why)

@@ -14,7 +14,7 @@
 static void tell_stop(struct run *run, const struct process *process)
 {
     struct wire_stop stop = {.grace_ms = run->grace_ms};
-    record_text(stop.reason, sizeof stop.reason, "%s", run->record->state.row.reason);
+    record_text(stop.reason, sizeof stop.reason, "%s", run->end_reason);
     run_send(run, process, WIRE_STOP, &stop);
 }
 
@@ -69,9 +69,9 @@ static void be_over(struct run *run)
     char reason[WIRE_TEXT];
     run->ending = ENDING_OVER;
     knobs_end(run->knobs);
-    record_text(reason, sizeof reason, "%s", run->record->state.row.reason);
+    record_text(reason, sizeof reason, "%s", run->end_reason);
     if (stages + agents > 0) {
-        record_text(reason, sizeof reason, "%s; %s on host %s%s did not report its end and may still run there", run->record->state.row.reason,
+        record_text(reason, sizeof reason, "%s; %s on host %s%s did not report its end and may still run there", run->end_reason,
                     first->record->row.process, first->record->row.host, stages + agents > 1 ? " and others" : "");
         run_say(run, EVENT_ALERT, NULL, "left-over", "%s", reason);
     }
@@ -83,9 +83,24 @@ static void be_over(struct run *run)
     run->record->urgent = true;
 }
 
+/* Who is awaited; not for how long, so that it changes only with the news. */
+static void say_awaited(struct run *run)
+{
+    const struct process *first = NULL;
+    char reason[WIRE_TEXT];
+    int left = run->ending == ENDING_WORKERS || stages_left(run, NULL) > 0 ? stages_left(run, &first) : agents_left(run, &first);
+    if (left == 0)
+        return;
+    record_text(reason, sizeof reason, "%s%s; waits for %s on host %s%s to end", run->end_reason,
+                run->ending == ENDING_WORKERS ? "" : "; what is left is killed", first->record->row.process, first->record->row.host,
+                left > 1 ? " and others" : "");
+    run_set_reason(run, reason);
+}
+
 void ending_begin(struct run *run, uint64_t grace_ns)
 {
     run->ending = ENDING_WORKERS;
+    record_text(run->end_reason, sizeof run->end_reason, "%s", run->record->state.row.reason);
     run->grace_ms = (uint32_t)(grace_ns / CLOCK_MS);
     run->since_ns = clock_now_ns();
     run->deadline_ns = run->since_ns + grace_ns;
@@ -112,6 +127,8 @@ void ending_advance(struct run *run)
     }
     if (run->ending == ENDING_AGENTS && ((stages_left(run, NULL) == 0 && agents_left(run, NULL) == 0) || late))
         be_over(run);
+    else
+        say_awaited(run);
 }
 
 void ending_welcome(struct run *run, const struct process *process)

@@ -538,6 +538,10 @@ static void adopt(struct run *run)
             wire_phase_name(phase), (unsigned long long)run->record->state.row.step);
     if (phase == PHASE_STOPPING || phase == PHASE_FINISHED) {
         run->ending = ENDING_WORKERS;
+        record_text(run->end_reason, sizeof run->end_reason, "%s", run->record->state.row.reason);
+        char *awaited = strstr(run->end_reason, "; waits for ");
+        if (awaited)
+            *awaited = '\0';
         run->grace_ms = (uint32_t)(run->timeouts.grace_ns / CLOCK_MS);
         run->deadline_ns = run->since_ns + run->timeouts.grace_ns + run->timeouts.redial_ns;
     }

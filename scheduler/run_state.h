@@ -36,6 +36,7 @@ struct run {
     uint64_t trained_before_ns;     /* before that */
     uint64_t refreshed_ns;          /* when ages and sentences were made new */
     uint32_t grace_ms;
+    char end_reason[WIRE_TEXT];     /* why the run ends; the state's reason also says who is awaited */
     bool road_told[PROFILE_MAX_STAGES]; /* of the plan's roads: both ends have been told */
     enum ending ending;
 };

@@ -90,7 +90,9 @@ $(O)/kedge-worker: $(O)/obj/gpu/train/main.o $(call archives,$(WORKER_ROOMS))
 	$(call say,LD,$@)
 	$(link) $(event_LIBS) $(crypto_LIBS) $(jansson_LIBS) -ldl -lm
 
-# The CPU backend: its kernels are compiled three times and chosen at run time (gpu/cpu/kernels.h).
+# The CPU backend: its kernels are compiled three times and chosen at run time (gpu/cpu/kernels.h). Under the thread sanitizer they run
+# on one thread: it cannot see the synchronisation inside an OpenMP runtime and would take every parallel loop for a race.
+OPENMP := $(if $(findstring thread,$(SAN)),-fopenmp-simd,$(openmp_FLAGS))
 CPU_PLAIN := $(filter-out gpu/cpu/kernels.c gpu/cpu/kernels_%.c,$(wildcard gpu/cpu/*.c))
 CPU_KERNELS := $(wildcard gpu/cpu/kernels.c gpu/cpu/kernels_*.c)
 CPU_OBJECTS := $(call objects,$(CPU_PLAIN)) $(foreach i,base avx2 avx512,$(patsubst %.c,$(O)/obj/%.$(i).o,$(CPU_KERNELS)))
@@ -101,14 +103,14 @@ define kernel_rule
 $(O)/obj/%.$(1).o: %.c $(O)/flags
 	$$(call say,CC,"$$< ($(1))")
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(ALL_CFLAGS) -O3 -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math $$(ISA_$(1)) -DKERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
+	$$(Q)$$(CC) $$(ALL_CFLAGS) -O3 $$(OPENMP) -ffp-contract=fast -fno-math-errno -fno-trapping-math $$(ISA_$(1)) -DKERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
 endef
 $(foreach i,base avx2 avx512,$(eval $(call kernel_rule,$(i))))
-$(call objects,$(CPU_PLAIN)): ALL_CFLAGS += -fopenmp
+$(call objects,$(CPU_PLAIN)): ALL_CFLAGS += $(OPENMP)
 
 $(O)/kedge-cpu.so: $(CPU_OBJECTS) $(call archives,gpu/math ssh/base)
 	$(call say,LD,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -shared -fopenmp -o $@ $(filter %.o,$^) $(filter %.a,$^) $(dnnl_LIBS) -lm
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -shared $(OPENMP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(dnnl_LIBS) -lm
 
 PROGRAMS := $(foreach p,kedge:console kedged:scheduler kedge-worker:gpu/train,$(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(O)/$(firstword $(subst :, ,$(p))))) \
 	$(if $(dnnl_LIBS),$(if $(wildcard gpu/cpu/*.c),$(O)/kedge-cpu.so))

@@ -9,6 +9,11 @@ have_dnnl() { # oneDNN has no .pc file in Debian: ask the compiler and the linke
         "$CC" -x c - -o /dev/null -ldnnl 2>/dev/null
 }
 
+have_openmp() { # clang may lack the header or the runtime
+    printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() == 0; }\n' |
+        "$CC" -fopenmp -x c - -o /dev/null 2>/dev/null
+}
+
 if [ "${1-}" = --probe ]; then
     command -v "$CC" >/dev/null && command -v "$PKG_CONFIG" >/dev/null || exit 1
     for package in libevent openssl inih sqlite3 jansson; do "$PKG_CONFIG" --exists "$package" || exit 1; done
@@ -38,6 +43,13 @@ if have_dnnl; then
     echo 'dnnl_LIBS := -ldnnl' >>"$out.tmp"
 else
     printf '%-9s oneDNN (libdnnl-dev) is not here: no CPU backend, this machine can be console and head only\n' dnnl
+fi
+if have_openmp; then
+    printf '%-9s %s has OpenMP: CPU kernels use all threads\n' openmp "$CC"
+    echo 'openmp_FLAGS := -fopenmp' >>"$out.tmp"
+else
+    printf '%-9s %s has no OpenMP runtime (gcc has; for clang: libomp-dev): only matrix products use more than one thread\n' openmp "$CC"
+    echo 'openmp_FLAGS := -fopenmp-simd' >>"$out.tmp"
 fi
 if [ -n "$missing" ]; then
     rm -f "$out.tmp"

@@ -1,7 +1,9 @@
 /* The device of the CPU backend and its op table. */
 #include "gpu/cpu/cpu.h"
 
+#include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/cpu/threads.h"
 #include "ssh/base/mem.h"
@@ -17,17 +19,25 @@ int cpu_use_isa(const char *isa)
     return 0;
 }
 
+/* The cores that this process may use. */
+static int cpu_cores(void)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores;
+}
+
 static int cpu_open(struct device **out, int threads, struct why *why)
 {
     if (threads < 0 || threads > 4096)
         return why_set(why, ERR_INVALID, "%d threads cannot be used; 0 means one for each core", threads);
     struct device *device = mem_new(sizeof *device);
-    device->threads = threads ? threads : omp_get_num_procs();
+    device->threads = threads ? threads : cpu_cores();
     device->kernels = kernels_choose(wanted_isa);
-    omp_set_dynamic(0); /* the number of threads must not follow the load of the machine */
     char library[40];
-    snprintf(device->description, sizeof device->description, "cpu: %s, %d thread%s, %s", device->kernels->isa,
-             device->threads, device->threads == 1 ? "" : "s", gemm_version(library, sizeof library));
+    snprintf(device->description, sizeof device->description, "cpu: %s, %d thread%s%s, %s", device->kernels->isa,
+             device->threads, device->threads == 1 ? "" : "s",
+             device->threads > 1 && !threads_in_kernels ? " in matrix products" : "", gemm_version(library, sizeof library));
     *out = device;
     return 0;
 }

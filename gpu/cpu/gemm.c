@@ -28,7 +28,7 @@ void gemm_matmul(struct device *device, float *c, const float *a, const float *b
             memset(c + i * ldc, 0, (size_t)n * sizeof *c);
         return;
     }
-    omp_set_num_threads(device->threads);
+    threads_set(device->threads);
     dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                       accumulate ? 1.0f : 0.0f, c, ldc);
     if (status != dnnl_success)

@@ -104,6 +104,7 @@ void layer_swiglu_backward(struct device *device, float *d_gate_up, const float 
 void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
                              int64_t width)
 {
+    (void)device; /* where pragmas are ignored */
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r++)
         memcpy(y + r * width, table + (int64_t)ids[r] * width, (size_t)width * sizeof *y);

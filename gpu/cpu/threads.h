@@ -1,33 +1,48 @@
 /*
- * OpenMP, or one thread where the compiler has no OpenMP runtime (tests/configure.sh says so): the pragmas are then ignored.
+ * OpenMP, or one thread where the build has none (tests/configure.sh says so; also SAN=thread): the pragmas are ignored then. oneDNN
+ * brings its own OpenMP in any case, and its number of threads is still ours to set.
  *
- * Loops over rows or chunks have a static partition and never share a sum between threads, so results do not depend on how
- * many there are.
+ * Loops over rows or chunks never share a sum between threads, so results do not depend on how many there are.
  */
 #ifndef KEDGE_CPU_THREADS_H
 #define KEDGE_CPU_THREADS_H
 
+#include <stdbool.h>
+
 #ifdef _OPENMP
 #include <omp.h>
-#else
-static inline int omp_get_num_procs(void)
+
+static const bool threads_in_kernels = true;
+
+/* For parallel regions that the calling thread starts, oneDNN's too. Their number must not follow the load of the machine. */
+static inline void threads_set(int threads)
 {
-    return 1;
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads);
 }
 
-static inline int omp_get_thread_num(void)
+static inline int threads_index(void)
+{
+    return omp_get_thread_num();
+}
+#else
+static const bool threads_in_kernels = false;
+
+/* Of the runtime that oneDNN was linked with; absent when that is not OpenMP. */
+extern void omp_set_dynamic(int dynamic) __attribute__((weak));
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+
+static inline void threads_set(int threads)
+{
+    if (omp_set_dynamic && omp_set_num_threads) {
+        omp_set_dynamic(0);
+        omp_set_num_threads(threads);
+    }
+}
+
+static inline int threads_index(void)
 {
     return 0;
-}
-
-static inline void omp_set_num_threads(int threads)
-{
-    (void)threads;
-}
-
-static inline void omp_set_dynamic(int dynamic)
-{
-    (void)dynamic;
 }
 #endif
 

@@ -47,11 +47,11 @@ static struct profile small_profile(void)
     p.vocabulary = 256;
     snprintf(p.data_paths, sizeof p.data_paths, "%s", place_file(&place, "text"));
     p.validation_share = 0.1;
-    p.validation_windows = 9;
-    p.sequence = 24;
-    p.micro_batch = 4;
-    p.micro_batches = 3;
-    p.learning_rate = 3e-3;
+    p.validation_windows = 7;
+    p.sequence = 16;
+    p.micro_batch = 3;
+    p.micro_batches = 2;
+    p.learning_rate = 6e-3;
     p.warmup = 4;
     p.evaluate_every = 8;
     p.stages = 1;

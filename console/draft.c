@@ -121,8 +121,10 @@ static int make_new(const char *name, const char *from, char *path, size_t path_
     snprintf(path, path_size, "%.*s%s.ini", (int)(base - name), name, run);
     if (access(path, F_OK) == 0)
         return why_set(why, ERR_REFUSED, "%s is there already: it is not overwritten", path);
-    err = profile_find(from, template, sizeof template, why);
-    return err ? err : write_new(template, path, run, why);
+    struct why absent = {0};
+    if (profile_find(from, template, sizeof template, &absent) != 0)
+        return why_set(why, absent.err, "template '%s': %s", from, absent.text);
+    return write_new(template, path, run, why);
 }
 
 int draft_new(const struct args *args, const struct style *style)

@@ -53,7 +53,7 @@ static void check_done(struct launch *launch)
         waiting |= state == LAUNCH_STARTING || (state == LAUNCH_WAITING && !launch->failed);
     }
     if (!waiting)
-        launch->callbacks.done(launch->failed ? ERR_REFUSED : 0, launch->reason, launch->arg); /* may free `launch` */
+        launch->callbacks.done(launch->failed ? ERR_GONE : 0, launch->reason, launch->arg); /* may free `launch` */
 }
 
 static void on_agent(int err, const char *text, void *arg)

@@ -26,7 +26,8 @@ struct launch;
 struct launch_callbacks {
     /* "kedged" or "agent@HOST" went to `state`; `text` is its address, or why it failed. */
     void (*changed)(const char *what, enum launch_state state, const char *text, void *arg);
-    /* All stand (err 0), or one failed and no other is still starting: then the caller cleans (ssh/launch/clean.h). */
+    /* All stand (err 0), or one failed (ERR_GONE: a matter of its host, whatever the reason) and no other is still starting:
+     * then the caller cleans (ssh/launch/clean.h). */
     void (*done)(int err, const char *reason, void *arg);
 };
 

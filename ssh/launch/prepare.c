@@ -28,7 +28,7 @@ int prepare_sibling(const char *program, char *out, size_t size, struct why *why
     if (used < 0 || (size_t)used >= size)
         return why_set(why, ERR_FULL, "the path of %s beside kedge is too long", program);
     if (access(out, F_OK) != 0)
-        return why_set(why, ERR_ABSENT, "%s is missing: kedge, kedged, kedge-worker and kedge-cpu.so belong into one folder "
+        return why_set(why, ERR_SYSTEM, "%s is missing: kedge, kedged, kedge-worker and kedge-cpu.so belong into one folder "
                        "('make' builds all of them)", out);
     return 0;
 }

@@ -17,7 +17,7 @@ int prepare_run(const struct profile *profile, const char *source, char *folder,
                    struct why *why);
 /* Ask `kedge-worker probe model.path` for the shape of a checkpoint and set it in the profile. */
 int prepare_probe_model(struct profile *profile, struct why *why);
-/* The path of a program beside this one; ERR_ABSENT with the remedy when it is not there. */
+/* The path of a program beside this one; ERR_SYSTEM with the remedy when it is not there. */
 int prepare_sibling(const char *program, char *out, size_t size, struct why *why);
 
 #endif

@@ -1,6 +1,7 @@
 #include "console/command.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "console/begin.h"
 #include "console/draft.h"
@@ -11,6 +12,7 @@
 #include "console/words.h"
 #include "ssh/base/text.h"
 #include "ssh/base/version.h"
+#include "ssh/launch/prepare.h"
 #include "ssh/wire/decode.h"
 #include "ssh/wire/wire.h"
 
@@ -118,8 +120,9 @@ static const struct command commands[] = {
     },
     {
         .name = "decode", .arguments = "FILE", .least = 1, .most = 1, .function = run_decode,
-        .help = "print a capture of a road as text",
-        .details = "With link.record = yes every data road is captured into the run folder's capture/.",
+        .help = "print a capture of a road, or a journal, as text",
+        .details = "With link.record = yes every data road is captured into the run folder's capture/. The journal of a run "
+                   "is run.db in its folder: every loss of every step, with all its digits.",
     },
     {
         .name = "completion", .arguments = "bash", .least = 1, .most = 1, .function = run_completion,
@@ -216,9 +219,37 @@ static int run_version(const struct args *args, const struct style *style)
     return EXIT_DONE;
 }
 
+static bool is_journal(const char *path)
+{
+    static const char magic[] = "SQLite format 3";
+    char head[sizeof magic] = "";
+    FILE *file = fopen(path, "re");
+    bool journal = file && fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, magic, sizeof magic) == 0;
+    if (file)
+        fclose(file);
+    return journal;
+}
+
+/* The journal is kedged's: this is only the door to it. */
+static int dump_journal(const char *path, struct why *why)
+{
+    char program[RUNS_PATH];
+    int err = prepare_sibling("kedged", program, sizeof program, why);
+    if (err)
+        return err;
+    const char *const argv[] = {program, "dump", path, NULL};
+    execv(program, (char *const *)(uintptr_t)argv);
+    return why_errno(why, "cannot run %s", program);
+}
+
 static int run_decode(const struct args *args, const struct style *style)
 {
     struct why why = {0};
+    int err = 0;
     (void)style;
-    return decode_file(args->words[0], stdout, &why) == 0 ? EXIT_DONE : visit_fail(&why);
+    if (is_journal(args->words[0]))
+        err = dump_journal(args->words[0], &why); /* comes back only when it cannot */
+    else
+        err = decode_file(args->words[0], stdout, &why);
+    return err == 0 ? EXIT_DONE : visit_fail(&why);
 }

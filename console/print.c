@@ -43,7 +43,7 @@ static void write_speed(const struct state *state, const struct style *style, FI
     words_duration(style, run->step_seconds, step, sizeof step);
     words_duration(style, state_eta_seconds(state), eta, sizeof eta);
     words_count(style, (double)run->tokens, tokens, sizeof tokens);
-    words_duration(style, (double)run->trained_ns / 1e9, trained, sizeof trained);
+    words_age(style, run->trained_ns, trained, sizeof trained);
     fprintf(out, "%s tokens/s   %s a step   ETA %s   %s tokens in %s\n", rate, step, eta, tokens, trained);
 }
 
@@ -121,7 +121,7 @@ void print_processes(const struct state *state, const struct style *style, uint6
         add_process(table, &state->processes[i], style, now_ns);
     table_print(table, out);
     table_free(table);
-    for (size_t i = 0; i < state->process_count; i++)
+    for (size_t i = 0; i < state->process_count && !state_is_over(state); i++)
         if (state->processes[i].row.waiting[0])
             fprintf(out, "%s %s\n", state->processes[i].row.process, state->processes[i].row.waiting);
 }

@@ -240,7 +240,7 @@ static void list_one(const struct runs_entry *entry, const struct style *style, 
     else
         table_cell(table, "%s", style_glyph(style, GLYPH_UNKNOWN));
     table_cell(table, "%s", words_real(style, state.has_run ? state.run.loss : NAN, 4, loss, sizeof loss));
-    table_cell(table, "%s ago", words_duration(style, changed < 0 ? 0 : changed, age, sizeof age));
+    table_cell(table, "%s ago", words_age(style, changed < 0 ? 0 : (uint64_t)(changed * 1e9), age, sizeof age));
 }
 
 static void print_next_steps(size_t runs)

@@ -207,7 +207,7 @@ static int say_finished(const struct watch *watch, const struct state *state)
     if (watch->json)
         return EXIT_DONE;
     words_count(watch->style, (double)run->tokens, tokens, sizeof tokens);
-    words_duration(watch->style, (double)run->trained_ns / 1e9, trained, sizeof trained);
+    words_age(watch->style, run->trained_ns, trained, sizeof trained);
     words_real(watch->style, run->first_validation_loss, 4, first, sizeof first);
     words_real(watch->style, run->validation_loss, 4, last, sizeof last);
     printf("%s finished: %" PRIu64 " steps, %s tokens in %s; un-masked validation loss %s %s %s\n", watch->run, run->step,

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ssh/base/clock.h"
 #include "ssh/base/text.h"
 
 static char *unknown(const struct style *style, char *out, size_t size)
@@ -80,7 +81,12 @@ char *words_duration(const struct style *style, double seconds, char *out, size_
 
 char *words_age(const struct style *style, uint64_t ns_ago, char *out, size_t size)
 {
-    return ns_ago == UINT64_MAX ? unknown(style, out, size) : words_duration(style, (double)ns_ago / 1e9, out, size);
+    if (ns_ago == UINT64_MAX)
+        return unknown(style, out, size);
+    if (ns_ago >= 10 * CLOCK_SECOND)
+        return words_duration(style, (double)ns_ago / 1e9, out, size);
+    snprintf(out, size, "%.1f s", (double)ns_ago / 1e9); /* no age is known more precisely */
+    return out;
 }
 
 static bool split_time(int64_t wall_ms, struct tm *parts)

@@ -9,6 +9,7 @@
 
 #include "profiles/profile.h"
 #include "scheduler/bridge.h"
+#include "scheduler/dump.h"
 #include "scheduler/folder.h"
 #include "scheduler/kedged.h"
 #include "scheduler/plan.h"
@@ -22,6 +23,7 @@ static const char usage[] =
     "usage: kedged --folder RUN                  schedule the run whose folder RUN is\n"
     "       kedged bridge --folder RUN           a console on stdin and stdout; a past run shows its record\n"
     "       kedged plan PROFILE [--json]         what would run where, without running it\n"
+    "       kedged dump FILE                     a journal (run.db) as text, one line a row\n"
     "       kedged --help | --version\n"
     "\n"
     "'kedge run' starts kedged; started by hand in the folder of a run that lost its scheduler, it takes\n"
@@ -63,6 +65,15 @@ static int bridge(const char *folder)
 {
     struct why why = {0};
     if (bridge_run(folder, &why) == 0)
+        return EXIT_DONE;
+    fprintf(stderr, "kedged: %s\n", why.text);
+    return EXIT_FAILED;
+}
+
+static int dump(const char *path)
+{
+    struct why why = {0};
+    if (dump_journal(path, stdout, &why) == 0)
         return EXIT_DONE;
     fprintf(stderr, "kedged: %s\n", why.text);
     return EXIT_FAILED;
@@ -126,6 +137,8 @@ int main(int argc, char **argv)
         return complain("plan", "", " needs a profile");
     if (as_json)
         return complain("--json", "", " goes with plan only");
+    if (count > 0 && strcmp(words[0], "dump") == 0 && !folder)
+        return count == 2 ? dump(words[1]) : complain("dump", "", " needs a journal's file");
     if (count == 1 && strcmp(words[0], "bridge") == 0)
         return folder ? bridge(folder) : complain("bridge", "", " needs --folder RUN");
     if (count > 0)

@@ -83,7 +83,7 @@ struct listener *listener_unix(struct loop *loop, const char *path, listener_cb 
 const char *listener_address(const struct listener *listener); /* with the real port */
 void listener_free(struct listener *listener);
 
-/* ---- filters: each takes `below` over ---- */
+/* ---- filters: each takes `below` over, unless it returns NULL ---- */
 
 struct credentials; /* ssh/link/cert.h: CA, own certificate, key */
 

@@ -39,6 +39,7 @@ struct road_tls {
     bool want_read, want_write;
     struct buf pending;
     struct loop_timer *again;
+    struct why ended;     /* told by the next read */
     struct why below_why; /* of the last failed call of the road below, inside OpenSSL */
     char refusal[400];    /* why the peer's certificate was not accepted */
     char peer[WIRE_NAME];
@@ -259,10 +260,29 @@ static ssize_t road_tls_drop(struct road_tls *tls, struct why *why)
     return count;
 }
 
+/* 0 = only nothing more for now. */
+static int road_tls_read_ended(struct road_tls *tls, struct why *why)
+{
+    switch (SSL_get_error(tls->ssl, 0)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+        return 0;
+    case SSL_ERROR_ZERO_RETURN:
+        return why_set(why, ERR_GONE, "closed the connection");
+    default:
+        return road_tls_failed(tls, why);
+    }
+}
+
 static ssize_t road_tls_read(struct road *base, uint8_t *bytes, size_t room, struct why *why)
 {
     struct road_tls *tls = (struct road_tls *)base;
     size_t used = 0, count;
+    if (tls->ended.err) { /* OpenSSL says why only once, and it was behind good bytes */
+        int err = why_set(why, tls->ended.err, "%s", tls->ended.text);
+        tls->ended = (struct why){0};
+        return err;
+    }
     if (tls->failed)
         return road_tls_drop(tls, why);
     ERR_clear_error();
@@ -272,20 +292,12 @@ static ssize_t road_tls_read(struct road *base, uint8_t *bytes, size_t room, str
     if (buf_used(&tls->pending))
         road_tls_want_below(tls); /* a key update is answered */
     tls->drained = used < room;
-    if (used) {
+    int err = tls->drained ? road_tls_read_ended(tls, used ? &tls->ended : why) : 0;
+    if (used)
         loop_timer_set(tls->again, 0);
-        return (ssize_t)used;
-    }
-    loop_timer_unset(tls->again);
-    switch (SSL_get_error(tls->ssl, 0)) {
-    case SSL_ERROR_WANT_READ:
-    case SSL_ERROR_WANT_WRITE:
-        return ERR_AGAIN;
-    case SSL_ERROR_ZERO_RETURN:
-        return why_set(why, ERR_GONE, "closed the connection");
-    default:
-        return road_tls_failed(tls, why);
-    }
+    else
+        loop_timer_unset(tls->again);
+    return used ? (ssize_t)used : err ? err : ERR_AGAIN;
 }
 
 static ssize_t road_tls_write(struct road *base, const uint8_t *bytes, size_t count, struct why *why)
@@ -423,6 +435,7 @@ struct road *road_tls(struct loop *loop, struct road *below, const struct creden
     tls->ssl = road_tls_new_ssl(tls, credentials, server);
     if (!tls->ssl) {
         why_set(why, ERR_SYSTEM, "OpenSSL cannot make a TLS connection");
+        tls->below = NULL;
         road_tls_free(&tls->road);
         return NULL;
     }

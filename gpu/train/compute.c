@@ -1,0 +1,453 @@
+/* See compute.h. Here: the life of the thread, loading, and where each letter belongs. */
+#include "gpu/train/compute.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "gpu/train/inside.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/file.h"
+#include "ssh/base/mem.h"
+
+#define MESSAGE_FIXED 2048 /* bytes of any payload beside its tail */
+#define LETTERS_SPARE 64
+#define IDLE_LOOK_NS (500 * CLOCK_MS)
+
+/* ---- words to kedged ---- */
+
+struct letter compute_letter(enum wire_type type, const void *payload, size_t tail_bytes, enum mail_road road, uint64_t step,
+                             uint32_t micro_batch)
+{
+    struct buf buf;
+    struct why why = {0};
+    buf_init(&buf, MESSAGE_FIXED + tail_bytes);
+    if (!buf_reserve(&buf, MESSAGE_FIXED + tail_bytes) || wire_encode(type, payload, &buf, &why) < 0)
+        BUG("message %d: %s", (int)type, why.text);
+    return (struct letter){.type = (uint16_t)type, .road = (uint8_t)road, .step = step, .micro_batch = micro_batch,
+                           .payload = buf.data, .bytes = buf_used(&buf)};
+}
+
+void compute_tell(struct compute *compute, enum wire_type type, const void *payload, uint64_t step)
+{
+    struct letter letter = compute_letter(type, payload, 0, MAIL_CONTROL, step, 0);
+    mail_send(compute->mail, &letter, NULL);
+}
+
+void compute_say(struct compute *compute, enum event_level level, uint64_t step, const char *code, const char *format, ...)
+{
+    struct wire_event event = {.level = (uint8_t)level, .step = step};
+    va_list list;
+    va_start(list, format);
+    vsnprintf(event.text, sizeof event.text, format, list);
+    va_end(list);
+    snprintf(event.code, sizeof event.code, "%s", code);
+    compute_tell(compute, WIRE_EVENT, &event, step);
+}
+
+int compute_halt(struct compute *compute, uint64_t step, const char *format, ...)
+{
+    char text[WIRE_TEXT];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (!compute->halted)
+        compute_say(compute, EVENT_ALERT, step, "drift", "%s", text);
+    compute->halted = true;
+    return ERR_INVALID;
+}
+
+/* ---- letters in ---- */
+
+static int accept_stamp(struct compute *compute, struct letter *letter)
+{
+    const struct profile *profile = &compute->settings.profile;
+    struct wire_stamp stamp;
+    int64_t windows = profile->validation_windows, micro_batch = profile->micro_batch;
+    const int64_t expected[] = {[STAMP_TRAIN] = profile->micro_batches, [STAMP_EVALUATE] = (windows + micro_batch - 1) / micro_batch,
+                                [STAMP_FINISH] = 0};
+    if (wire_decode(WIRE_STAMP, letter->payload, letter->bytes, &stamp, NULL) < 0)
+        BUG("the loop thread let a bad stamp pass");
+    if (compute->stamped)
+        return compute_halt(compute, letter->step, "two stamps came at once, of step %" PRIu64 " and step %" PRIu64, compute->stamp_step,
+                            letter->step);
+    if (stamp.micro_batches != expected[stamp.kind] || stamp.keep > profile->hidden || (stamp.keep && profile->codec == CODEC_DENSE))
+        return compute_halt(compute, letter->step, "the stamp of step %" PRIu64 " has %u micro-batches and keeps %u channels: not this "
+                            "profile", letter->step, stamp.micro_batches, stamp.keep);
+    bool follows = stamp.kind == STAMP_TRAIN ? letter->step == compute->trained + 1 : letter->step == compute->trained;
+    if (compute->trained && !follows)
+        return compute_halt(compute, letter->step, "the stamp of step %" PRIu64 " came after training step %" PRIu64, letter->step,
+                            compute->trained);
+    compute->stamped = true;
+    compute->stamp = stamp;
+    compute->stamp_step = letter->step;
+    return 0;
+}
+
+/* Micro-batches come in order: the next one is the only one that may. */
+static int accept_next(struct compute *compute, struct letter *letter, int *arrived, struct letter *ring, const char *what,
+                       const char *peer)
+{
+    const struct pass *pass = &compute->pass;
+    if (!pass->running || letter->step != pass->step || letter->micro_batch != (uint32_t)*arrived ||
+        *arrived >= pass->schedule.micro_batches)
+        return compute_halt(compute, letter->step, "%s of step %" PRIu64 ", micro-batch %u, came from %s when step %" PRIu64
+                            ", micro-batch %d, was next", what, letter->step, letter->micro_batch, peer, pass->step, *arrived);
+    ring[*arrived % compute->most] = *letter;
+    letter->payload = NULL;
+    ++*arrived;
+    return 0;
+}
+
+static int accept_act(struct compute *compute, struct letter *letter)
+{
+    return accept_next(compute, letter, &compute->pass.schedule.arrived_activations, compute->acts, "the activations",
+                       compute->settings.upstream);
+}
+
+static int accept_grad(struct compute *compute, struct letter *letter)
+{
+    struct schedule *schedule = &compute->pass.schedule;
+    if (schedule->arrived_gradients >= schedule->forwarded)
+        return compute_halt(compute, letter->step, "%s sent a gradient of step %" PRIu64 " before it had the activations",
+                            compute->settings.downstream, letter->step);
+    return accept_next(compute, letter, &schedule->arrived_gradients, compute->grads, "the gradient", compute->settings.downstream);
+}
+
+static int accept_codec_state(struct compute *compute, struct letter *letter)
+{
+    return crossing_receive_reference(compute, letter);
+}
+
+static int accept_start(struct compute *compute, struct letter *letter)
+{
+    struct wire_start start;
+    if (wire_decode(WIRE_START, letter->payload, letter->bytes, &start, NULL) < 0)
+        BUG("the loop thread let a bad START pass");
+    if (!compute->pass.running)
+        compute->idle_since_ns = clock_now_ns();
+    if (compute->first)
+        drive_start(compute, &start);
+    return 0;
+}
+
+static int accept_hold(struct compute *compute, struct letter *letter)
+{
+    (void)letter;
+    compute->drive.held = true; /* only stage 0 looks at it: the others get no stamp then */
+    return 0;
+}
+
+static int accept_knob(struct compute *compute, struct letter *letter)
+{
+    struct wire_knob knob;
+    if (wire_decode(WIRE_KNOB, letter->payload, letter->bytes, &knob, NULL) < 0)
+        BUG("the loop thread let a bad KNOB pass");
+    if (compute->first)
+        drive_knob(compute, &knob);
+    else
+        compute_say(compute, EVENT_WARN, compute->trained, "knob", "%s = %s is not taken: only the first stage stamps", knob.name,
+                    knob.value);
+    return 0;
+}
+
+static const struct {
+    uint16_t type;
+    int (*accept)(struct compute *compute, struct letter *letter);
+} acceptors[] = {
+    {WIRE_ACT, accept_act},     {WIRE_GRAD, accept_grad}, {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
+    {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold}, {WIRE_KNOB, accept_knob},
+};
+
+int compute_accept(struct compute *compute, uint64_t at_most_ns)
+{
+    struct letter letter;
+    int err = mail_take(compute->mail, &letter, at_most_ns);
+    if (err) {
+        mail_get_roads(compute->mail, &compute->roads);
+        return err;
+    }
+    size_t i = 0;
+    while (i < sizeof acceptors / sizeof *acceptors && acceptors[i].type != letter.type)
+        i++;
+    BUG_IF(i == sizeof acceptors / sizeof *acceptors);
+    err = acceptors[i].accept(compute, &letter);
+    mem_free(letter.payload);
+    return err;
+}
+
+/* ---- loading ---- */
+
+static struct stage_shape shape_of(const struct compute *compute)
+{
+    const struct profile *profile = &compute->settings.profile;
+    const struct wire_assign *assign = &compute->settings.assign;
+    return (struct stage_shape){
+        .model = {.hidden = profile->hidden,
+                  .layers = profile->layers,
+                  .heads = profile->heads,
+                  .kv_heads = profile->kv_heads,
+                  .ffn = profile->ffn,
+                  .vocabulary = profile->vocabulary,
+                  .head_width = profile->hidden / profile->heads,
+                  .tied = profile->head_tie == HEAD_TIED,
+                  .rope_theta = (float)profile->rope_theta,
+                  .norm_epsilon = (float)profile->norm_epsilon},
+        .first_layer = assign->first_layer,
+        .layers = assign->layers,
+        .first = compute->first,
+        .last = compute->last,
+        .sequences = profile->micro_batch,
+        .tokens = profile->sequence,
+        .slots = compute->slots,
+        .recompute = profile->recompute,
+    };
+}
+
+static int load_boundary(struct compute *compute, int index, struct boundary *boundary, struct why *why)
+{
+    const struct profile *profile = &compute->settings.profile;
+    boundary->settings = (struct codec_settings){
+        .kind = profile->codec == CODEC_MASK ? CODEC_KIND_MASK : CODEC_KIND_DENSE,
+        .format = profile->values,
+        .gain = profile->gain,
+        .reference = profile->reference,
+        .width = profile->hidden,
+        .max_rows = profile->micro_batch * profile->sequence,
+        .seed = (uint64_t)profile->seed,
+        .boundary = (uint32_t)index,
+        .slots = compute->slots,
+    };
+    compute->memory_bytes += codec_memory_bytes(&boundary->settings);
+    return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
+}
+
+static int load_data(struct compute *compute, struct why *why)
+{
+    const struct profile *profile = &compute->settings.profile;
+    int err = data_open(profile->data_paths, profile->validation_share, &compute->data, why);
+    return err ? err : data_check(compute->data, profile->sequence, profile->validation_windows, why);
+}
+
+static int load_backend(struct compute *compute, struct why *why)
+{
+    char folder[1024];
+    int err = file_program_folder(folder, sizeof folder, why);
+    if (err)
+        return err;
+    compute->ops = ops_load(folder, "cpu", why);
+    return compute->ops ? compute->ops->open(&compute->device, compute->settings.assign.threads, why) : why->err;
+}
+
+static int load_weights(struct compute *compute, struct why *why)
+{
+    const struct profile *profile = &compute->settings.profile;
+    struct stage_shape shape = shape_of(compute);
+    int err = stage_new(compute->ops, compute->device, &shape, &compute->model, why);
+    if (err)
+        return err;
+    compute->memory_bytes += stage_memory(&shape).total;
+    if (profile->model_path[0])
+        return stage_load(compute->model, profile->model_path, why);
+    stage_fresh(compute->model, (uint64_t)profile->seed);
+    return 0;
+}
+
+static int load(struct compute *compute, struct why *why)
+{
+    int err = load_backend(compute, why);
+    if (!err)
+        err = load_weights(compute, why);
+    if (!err && !compute->first)
+        err = load_boundary(compute, compute->stage - 1, &compute->up, why);
+    if (!err && !compute->last)
+        err = load_boundary(compute, compute->stage, &compute->down, why);
+    if (!err && compute->first)
+        err = load_data(compute, why);
+    return err;
+}
+
+static void tell_loaded(struct compute *compute)
+{
+    struct stage_shape shape = shape_of(compute);
+    struct wire_ready ready = {.state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape),
+                               .memory_bytes = compute->memory_bytes};
+    compute_tell(compute, WIRE_READY, &ready, 0);
+}
+
+static void tell_failed(struct compute *compute, int err, const char *text)
+{
+    struct letter letter = {.type = MAIL_FAILED, .road = MAIL_CONTROL, .micro_batch = (uint32_t)-err,
+                            .payload = (uint8_t *)mem_text(text), .bytes = strlen(text)};
+    mail_send(compute->mail, &letter, NULL);
+}
+
+/* ---- life ---- */
+
+static bool next_pass(struct compute *compute, struct wire_stamp *stamp, uint64_t *step)
+{
+    if (compute->first)
+        return drive_next(compute, stamp, step);
+    bool stamped = compute->stamped;
+    *stamp = compute->stamp;
+    *step = compute->stamp_step;
+    compute->stamped = false;
+    return stamped;
+}
+
+static void run_passes(struct compute *compute)
+{
+    struct wire_stamp stamp;
+    uint64_t step;
+    int err = 0;
+    while (!err || err == ERR_AGAIN) {
+        while ((err = compute_accept(compute, 0)) == 0)
+            ;
+        if (err != ERR_AGAIN)
+            break;
+        if (next_pass(compute, &stamp, &step))
+            err = step_run(compute, &stamp, step);
+        else
+            err = compute_accept(compute, IDLE_LOOK_NS);
+    }
+}
+
+static void *compute_main(void *arg)
+{
+    struct compute *compute = arg;
+    struct why why = {0};
+    int err = load(compute, &why);
+    if (err) {
+        tell_failed(compute, err, why.text);
+    } else {
+        tell_loaded(compute);
+        run_passes(compute);
+    }
+    struct letter ended = {.type = MAIL_ENDED, .road = MAIL_CONTROL};
+    mail_send(compute->mail, &ended, NULL);
+    return NULL;
+}
+
+static int64_t most_micro_batches(const struct profile *profile)
+{
+    int64_t evaluation = (profile->validation_windows + profile->micro_batch - 1) / profile->micro_batch;
+    return evaluation > profile->micro_batches ? evaluation : profile->micro_batches;
+}
+
+static int check(const struct compute_settings *settings, struct why *why)
+{
+    const struct profile *profile = &settings->profile;
+    const struct wire_assign *assign = &settings->assign;
+    bool first = assign->stage == 0, last = assign->stage + 1 == assign->stages;
+    if (assign->stage >= assign->stages || assign->stages > PROFILE_MAX_STAGES || assign->in_flight == 0)
+        return why_set(why, ERR_INVALID, "stage %u of %u with %u micro-batches in flight: no such stage", assign->stage, assign->stages,
+                       assign->in_flight);
+    if (first != (assign->first_layer == 0) || last != (assign->first_layer + assign->layers == profile->layers))
+        return why_set(why, ERR_INVALID, "layers %u to %u of %" PRId64 " do not fit stage %u of %u", assign->first_layer,
+                       assign->first_layer + assign->layers, profile->layers, assign->stage, assign->stages);
+    if (profile->hidden % profile->heads != 0)
+        return why_set(why, ERR_INVALID, "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, profile->heads,
+                       profile->hidden);
+    if (most_micro_batches(profile) > UINT16_MAX)
+        return why_set(why, ERR_INVALID, "%" PRId64 " micro-batches in a pass: at most %d can be stamped", most_micro_batches(profile),
+                       UINT16_MAX);
+    if (crossing_body_bytes(profile) > PROFILE_MESSAGE_BYTES)
+        return why_set(why, ERR_INVALID, "a micro-batch of %" PRId64 " × %" PRId64 " tokens does not fit one message; make "
+                       "train.micro_batch or train.sequence smaller", profile->micro_batch, profile->sequence);
+    return 0;
+}
+
+void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes)
+{
+    size_t most = (size_t)most_micro_batches(&settings->profile);
+    *letters = 2 * most + LETTERS_SPARE;
+    *bytes = most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) + LETTERS_SPARE * MESSAGE_FIXED +
+             4 * (size_t)settings->profile.hidden * sizeof(float);
+}
+
+int compute_new(const struct compute_settings *settings, struct compute **compute, struct why *why)
+{
+    int err = check(settings, why);
+    if (err)
+        return err;
+    struct compute *made = mem_new(sizeof *made);
+    const struct profile *profile = &settings->profile;
+    made->settings = *settings;
+    made->timeouts = timeouts_derive(profile->timeout_ns);
+    made->stage = settings->assign.stage;
+    made->stages = settings->assign.stages;
+    made->first = made->stage == 0;
+    made->last = made->stage == made->stages - 1;
+    made->most = (int)most_micro_batches(profile);
+    made->slots = settings->assign.in_flight < made->most ? settings->assign.in_flight : made->most;
+    struct stage_shape shape = shape_of(made);
+    err = stage_check(&shape, why);
+    if (err)
+        goto free_made;
+    made->rate = (struct rate){.cosine = profile->schedule == SCHEDULE_COSINE, .warmup = (uint64_t)profile->warmup,
+                               .steps = (uint64_t)profile->steps, .final_share = profile->final_share};
+    size_t windows = (size_t)profile->micro_batch * (size_t)(profile->sequence + 1);
+    made->windows = mem_array(windows, sizeof *made->windows);
+    made->inputs = mem_array(windows, sizeof *made->inputs);
+    made->targets = mem_array(windows, sizeof *made->targets);
+    made->acts = mem_array((size_t)made->most, sizeof *made->acts);
+    made->grads = mem_array((size_t)made->most, sizeof *made->grads);
+    made->forward_ns = mem_array((size_t)made->slots, sizeof *made->forward_ns);
+    if (made->stages > 1) {
+        made->body_bytes = crossing_body_bytes(profile);
+        made->body = mem_large(made->body_bytes);
+        if (!made->body)
+            err = why_set(why, ERR_MEMORY, "no memory for a message of %zu bytes", made->body_bytes);
+    }
+    made->memory_bytes = made->body_bytes + 3 * windows * sizeof *made->windows;
+    if (!err) {
+        *compute = made;
+        return 0;
+    }
+free_made:
+    compute_free(made);
+    return err;
+}
+
+int compute_start(struct compute *compute, struct mail *mail, struct why *why)
+{
+    compute->mail = mail;
+    int code = pthread_create(&compute->thread, NULL, compute_main, compute);
+    if (code)
+        return why_set(why, ERR_SYSTEM, "cannot start the compute thread: %s", strerror(code));
+    compute->running = true;
+    return 0;
+}
+
+void compute_join(struct compute *compute)
+{
+    if (compute->running)
+        pthread_join(compute->thread, NULL);
+    compute->running = false;
+}
+
+void compute_free(struct compute *compute)
+{
+    if (!compute)
+        return;
+    BUG_IF(compute->running);
+    for (int i = 0; i < compute->most && compute->acts && compute->grads; i++) {
+        mem_free(compute->acts[i].payload);
+        mem_free(compute->grads[i].payload);
+    }
+    data_close(compute->data);
+    codec_free(compute->up.codec);
+    codec_free(compute->down.codec);
+    stage_free(compute->model);
+    if (compute->device)
+        compute->ops->close(compute->device);
+    mem_free(compute->windows);
+    mem_free(compute->inputs);
+    mem_free(compute->targets);
+    mem_free(compute->acts);
+    mem_free(compute->grads);
+    mem_free(compute->forward_ns);
+    mem_large_free(compute->body);
+    mem_free(compute);
+}

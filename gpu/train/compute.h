@@ -1,0 +1,32 @@
+/*
+ * The compute thread of a stage: it owns the device, the model, the codecs and (on stage 0) the data, and speaks with the loop thread by
+ * mail only. Its life: load → READY_LOADED → passes as stage 0 stamps them → ended.
+ *
+ * It ends when stopped, when the step was abandoned because a peer is lost, and when it found that the stages do not agree any more
+ * ("drift"). Memory and weights stay as they are until compute_free.
+ */
+#ifndef KEDGE_TRAIN_COMPUTE_H
+#define KEDGE_TRAIN_COMPUTE_H
+
+#include "gpu/train/mail.h"
+#include "profiles/profile.h"
+#include "ssh/wire/wire.h"
+
+struct compute_settings {
+    struct profile profile;
+    struct wire_assign assign;  /* without its tail */
+    char name[WIRE_NAME];       /* ours, "r0s1" */
+    char upstream[WIRE_NAME], downstream[WIRE_NAME]; /* names of the neighbours, "" where there is none */
+};
+
+struct compute;
+
+/* Refuses settings that no stage can have, before anything is taken. */
+int compute_new(const struct compute_settings *settings, struct compute **compute, struct why *why);
+/* Most letters and bytes that credit allows in the mail of this stage, and in the queue of its ACT lane. */
+void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes);
+int compute_start(struct compute *compute, struct mail *mail, struct why *why);
+void compute_join(struct compute *compute); /* waits for the thread: MAIL_ENDED says when that is short */
+void compute_free(struct compute *compute);
+
+#endif

@@ -1,0 +1,270 @@
+/*
+ * What crosses a boundary: a micro-batch as a wire message, made by the boundary's codec, and back. Every message is checked against
+ * what the stamp and the profile say it must be; a difference means that the stages do not agree (drift), and the stage halts.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "gpu/train/inside.h"
+#include "ssh/base/mem.h"
+#include "ssh/wire/frame.h"
+
+static int id_bytes(const struct profile *profile)
+{
+    return profile->vocabulary <= 256 ? 1 : profile->vocabulary <= 65536 ? 2 : 4;
+}
+
+size_t crossing_body_bytes(const struct profile *profile)
+{
+    size_t rows = (size_t)profile->micro_batch * (size_t)profile->sequence;
+    return rows * (size_t)profile->hidden * 4 + (rows + (size_t)profile->micro_batch) * (size_t)id_bytes(profile);
+}
+
+void crossing_shape(const struct compute *compute, uint32_t index, struct micro_batch *micro_batch)
+{
+    const struct profile *profile = &compute->settings.profile;
+    const struct pass *pass = &compute->pass;
+    bool trains = pass->stamp.kind == STAMP_TRAIN;
+    int64_t sequences = profile->micro_batch, left = profile->validation_windows - (int64_t)index * sequences;
+    if (!trains && left < sequences)
+        sequences = left;
+    *micro_batch = (struct micro_batch){.index = index, .slot = (int)index % compute->slots, .sequences = sequences,
+                                        .tokens = profile->sequence, .rows = sequences * profile->sequence};
+    micro_batch->use = (struct codec_use){
+        .step = pass->step,
+        .micro_batch = index,
+        .rows = micro_batch->rows,
+        .keep = trains ? pass->stamp.keep : 0,
+        .format_override = trains ? -1 : FORMAT_FP32,
+        .version = trains ? pass->stamp.codec_version : 0,
+        .slot = micro_batch->slot,
+    };
+}
+
+/* ---- token ids ---- */
+
+static void put_ids(uint8_t *out, const uint32_t *ids, size_t count, int bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        for (int b = 0; b < bytes; b++)
+            *out++ = (uint8_t)(ids[i] >> (8 * b));
+}
+
+static void get_ids(uint32_t *ids, const uint8_t *in, size_t count, int bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        ids[i] = 0;
+        for (int b = 0; b < bytes; b++)
+            ids[i] |= (uint32_t)*in++ << (8 * b);
+    }
+}
+
+static size_t id_count(const struct micro_batch *micro_batch)
+{
+    return (size_t)micro_batch->sequences * (size_t)(micro_batch->tokens + 1);
+}
+
+/* ---- both directions ---- */
+
+static int check_mask(struct compute *compute, const struct micro_batch *micro_batch, struct boundary *boundary, uint32_t theirs,
+                      const char *peer)
+{
+    if (theirs == 0)
+        return 0;
+    uint32_t ours = codec_checksum(boundary->codec, &micro_batch->use);
+    if (ours == theirs)
+        return 0;
+    return compute_halt(compute, compute->pass.step,
+                        "the masks of boundary %u differ in step %" PRIu64 ", micro-batch %u: checksum %08x here, %08x at %s",
+                        boundary->settings.boundary, compute->pass.step, micro_batch->index, ours, theirs, peer);
+}
+
+static int halt_size(struct compute *compute, const struct micro_batch *micro_batch, const char *what, const char *peer, size_t bytes,
+                     size_t expected)
+{
+    return compute_halt(compute, compute->pass.step,
+                        "%s of step %" PRIu64 ", micro-batch %u, from %s have %zu bytes instead of %zu", what, compute->pass.step,
+                        micro_batch->index, peer, bytes, expected);
+}
+
+/* What bf16 without a mask would have cost on this lane. Evaluation is exact for everybody, so it counts as it is. */
+static uint64_t dense_bytes(const struct compute *compute, const struct micro_batch *micro_batch, size_t message, size_t coded)
+{
+    uint64_t whole = message + FRAME_HEADER_BYTES;
+    if (compute->pass.stamp.kind != STAMP_TRAIN)
+        return whole;
+    return whole - coded + (uint64_t)micro_batch->rows * (uint64_t)compute->settings.profile.hidden * 2;
+}
+
+static uint32_t debug_checksum(struct compute *compute, struct boundary *boundary, const struct micro_batch *micro_batch)
+{
+    return compute->settings.profile.debug_checksum ? codec_checksum(boundary->codec, &micro_batch->use) : 0;
+}
+
+/* ---- activations ---- */
+
+static int decode_activations(struct compute *compute, const struct micro_batch *micro_batch, const struct wire_act *act)
+{
+    const char *peer = compute->settings.upstream;
+    int width = id_bytes(&compute->settings.profile);
+    size_t count = id_count(micro_batch), ids = count * (size_t)width;
+    size_t coded = codec_bytes(&compute->up.settings, &micro_batch->use);
+    if (act->sequences != micro_batch->sequences || act->tokens != micro_batch->tokens || act->id_bytes != width)
+        return compute_halt(compute, compute->pass.step,
+                            "%s sent %u × %u positions with %u-byte ids in step %" PRIu64 ", micro-batch %u; here it is %" PRId64
+                            " × %" PRId64 " with %d", peer, act->sequences, act->tokens, act->id_bytes, compute->pass.step,
+                            micro_batch->index, micro_batch->sequences, micro_batch->tokens, width);
+    if (act->body.bytes != ids + coded)
+        return halt_size(compute, micro_batch, "the activations", peer, act->body.bytes, ids + coded);
+    get_ids(compute->windows, act->body.data, count, width);
+    struct model_shape shape = {.vocabulary = compute->settings.profile.vocabulary};
+    if (!model_ids_fit(&shape, compute->windows, (int64_t)count))
+        return compute_halt(compute, compute->pass.step, "%s sent a token id beyond the vocabulary in step %" PRIu64 ", micro-batch %u",
+                            peer, compute->pass.step, micro_batch->index);
+    int err = check_mask(compute, micro_batch, &compute->up, act->mask_checksum, peer);
+    struct why why = {0};
+    if (!err && codec_decode(compute->up.codec, &micro_batch->use, act->body.data + ids, coded,
+                             stage_input(compute->model, micro_batch->slot), &why) < 0)
+        err = compute_halt(compute, compute->pass.step, "activations from %s: %s", peer, why.text);
+    return err;
+}
+
+int crossing_receive_activations(struct compute *compute, const struct micro_batch *micro_batch)
+{
+    struct letter *letter = &compute->acts[micro_batch->index % (uint32_t)compute->most];
+    struct wire_act act;
+    struct why why = {0};
+    if (wire_decode(WIRE_ACT, letter->payload, letter->bytes, &act, &why) < 0)
+        BUG("the loop thread let bad activations pass: %s", why.text);
+    int err = decode_activations(compute, micro_batch, &act);
+    mem_free(letter->payload);
+    letter->payload = NULL;
+    return err;
+}
+
+int crossing_send_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x)
+{
+    int width = id_bytes(&compute->settings.profile);
+    size_t ids = id_count(micro_batch) * (size_t)width, coded = codec_bytes(&compute->down.settings, &micro_batch->use);
+    BUG_IF(ids + coded > compute->body_bytes);
+    if (crossing_measures(compute))
+        codec_measure(compute->down.codec, x, micro_batch->rows);
+    put_ids(compute->body, compute->windows, id_count(micro_batch), width);
+    codec_encode(compute->down.codec, &micro_batch->use, x, compute->body + ids);
+    struct wire_act act = {
+        .sequences = (uint16_t)micro_batch->sequences,
+        .tokens = (uint16_t)micro_batch->tokens,
+        .id_bytes = (uint8_t)width,
+        .mask_checksum = debug_checksum(compute, &compute->down, micro_batch),
+        .body = {compute->body, (uint32_t)(ids + coded)},
+    };
+    struct letter letter = compute_letter(WIRE_ACT, &act, ids + coded, MAIL_DOWNSTREAM, compute->pass.step, micro_batch->index);
+    letter.dense_bytes = dense_bytes(compute, micro_batch, letter.bytes, coded);
+    compute->pass.act_bytes = letter.bytes;
+    return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
+}
+
+/* ---- gradients ---- */
+
+static int decode_gradient(struct compute *compute, const struct micro_batch *micro_batch, const struct wire_grad *grad)
+{
+    const char *peer = compute->settings.downstream;
+    size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use);
+    struct why why = {0};
+    if (compute->pass.stamp.kind != STAMP_TRAIN)
+        return grad->body.bytes == 0 ? 0 : halt_size(compute, micro_batch, "the acknowledgement", peer, grad->body.bytes, 0);
+    if (grad->body.bytes != coded)
+        return halt_size(compute, micro_batch, "the gradients", peer, grad->body.bytes, coded);
+    int err = check_mask(compute, micro_batch, &compute->down, grad->mask_checksum, peer);
+    if (!err && codec_decode_gradient(compute->down.codec, &micro_batch->use, grad->body.data, grad->body.bytes,
+                                      stage_gradient(compute->model), &why) < 0)
+        err = compute_halt(compute, compute->pass.step, "gradients from %s: %s", peer, why.text);
+    return err;
+}
+
+int crossing_receive_gradient(struct compute *compute, const struct micro_batch *micro_batch, double *squares)
+{
+    struct letter *letter = &compute->grads[micro_batch->index % (uint32_t)compute->most];
+    struct wire_grad grad;
+    struct why why = {0};
+    if (wire_decode(WIRE_GRAD, letter->payload, letter->bytes, &grad, &why) < 0)
+        BUG("the loop thread let a bad gradient pass: %s", why.text);
+    int err = decode_gradient(compute, micro_batch, &grad);
+    compute->pass.loss = grad.loss;
+    compute->pass.targets = grad.targets;
+    *squares = grad.squares;
+    mem_free(letter->payload);
+    letter->payload = NULL;
+    return err;
+}
+
+int crossing_send_gradient(struct compute *compute, const struct micro_batch *micro_batch, const float *dx, double squares)
+{
+    bool trains = compute->pass.stamp.kind == STAMP_TRAIN;
+    size_t coded = trains ? codec_bytes(&compute->up.settings, &micro_batch->use) : 0;
+    BUG_IF(coded > compute->body_bytes);
+    if (trains)
+        codec_encode_gradient(compute->up.codec, &micro_batch->use, dx, compute->body);
+    struct wire_grad grad = {
+        .mask_checksum = trains ? debug_checksum(compute, &compute->up, micro_batch) : 0,
+        .squares = squares,
+        .loss = compute->pass.loss,
+        .targets = compute->pass.targets,
+        .body = {compute->body, (uint32_t)coded},
+    };
+    struct letter letter = compute_letter(WIRE_GRAD, &grad, coded, MAIL_UPSTREAM, compute->pass.step, micro_batch->index);
+    letter.dense_bytes = dense_bytes(compute, micro_batch, letter.bytes, coded);
+    return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
+}
+
+/* ---- references ---- */
+
+bool crossing_measures(const struct compute *compute)
+{
+    const struct profile *profile = &compute->settings.profile;
+    return compute->down.codec && compute->pass.stamp.keep > 0 && codec_state_bytes(&compute->down.settings) > 0 &&
+           (compute->pass.step - 1) % (uint64_t)profile->refresh == 0;
+}
+
+void crossing_drop_reference(struct compute *compute)
+{
+    uint8_t *state = NULL;
+    size_t bytes;
+    if (compute->measured && codec_export(compute->down.codec, (uint32_t)compute->measured, &state, &bytes) == 0)
+        mem_free(state);
+    compute->measured = 0;
+}
+
+int crossing_send_reference(struct compute *compute)
+{
+    uint8_t *state = NULL;
+    size_t bytes = 0;
+    struct why why = {0};
+    uint32_t version = (uint32_t)compute->measured;
+    compute->measured = 0;
+    if (codec_export(compute->down.codec, version, &state, &bytes) < 0)
+        return compute_halt(compute, compute->stamp_step, "the channel means of step %u at boundary %u are not finite, but its loss is",
+                            version, compute->down.settings.boundary);
+    int err = codec_import(compute->down.codec, version, state, bytes, &why);
+    if (err)
+        BUG("own codec state: %s", why.text);
+    struct wire_codec_state message = {.boundary = (uint16_t)compute->stage, .version = version, .body = {state, (uint32_t)bytes}};
+    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, bytes, MAIL_DOWNSTREAM, version, 0);
+    mem_free(state);
+    return mail_send(compute->mail, &letter, NULL);
+}
+
+int crossing_receive_reference(struct compute *compute, const struct letter *letter)
+{
+    struct wire_codec_state message;
+    struct why why = {0};
+    if (wire_decode(WIRE_CODEC_STATE, letter->payload, letter->bytes, &message, &why) < 0)
+        BUG("the loop thread let a bad codec state pass: %s", why.text);
+    if (!compute->up.codec || message.boundary != compute->up.settings.boundary)
+        return compute_halt(compute, letter->step, "%s sent the codec state of boundary %u", compute->settings.upstream,
+                            message.boundary);
+    if (codec_import(compute->up.codec, message.version, message.body.data, message.body.bytes, &why) < 0)
+        return compute_halt(compute, letter->step, "codec state %u from %s: %s", message.version, compute->settings.upstream, why.text);
+    return 0;
+}

@@ -1,0 +1,194 @@
+/*
+ * What stage 0 decides for its replica: which pass comes next, what its stamp says, and the verdict on a finished training step.
+ *
+ *   EVALUATE (step 0) → TRAIN 1 … N, EVALUATE after every train.evaluate_every-th → EVALUATE (step N) → FINISH
+ *
+ * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. A gradient or loss that is
+ * not finite is never applied: the next stamp says so. Three in a row, and stage 0 stamps no more until it is started again.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "gpu/train/inside.h"
+
+#define BAD_MOST 3 /* steps in a row that are not finite */
+
+static bool evaluation_is_due(const struct compute *compute)
+{
+    const struct drive *drive = &compute->drive;
+    int64_t every = compute->settings.profile.evaluate_every;
+    uint64_t done = drive->next - 1;
+    if (compute->settings.profile.validation_windows == 0 || drive->evaluated)
+        return false;
+    return done == 0 || drive->next >= drive->last || (every > 0 && done % (uint64_t)every == 0);
+}
+
+float drive_clip_scale(const struct compute *compute)
+{
+    const struct drive *drive = &compute->drive;
+    double clip = compute->settings.profile.clip;
+    if (!drive->finite || clip <= 0 || drive->norm <= clip)
+        return 1;
+    return (float)(clip / drive->norm);
+}
+
+/* ---- knobs ---- */
+
+static const struct knob_used *find_used(const struct drive *drive, uint64_t ledger)
+{
+    unsigned count = drive->used_count < KNOBS_MOST ? drive->used_count : KNOBS_MOST;
+    for (unsigned i = 0; i < count; i++)
+        if (drive->used[i].ledger == ledger)
+            return &drive->used[i];
+    return NULL;
+}
+
+static void tell_used(struct compute *compute, const struct wire_knob *knob, uint64_t step)
+{
+    struct wire_knob_used used = {.ledger = knob->ledger, .step = step};
+    memcpy(used.name, knob->name, sizeof used.name);
+    memcpy(used.value, knob->value, sizeof used.value);
+    compute_tell(compute, WIRE_KNOB_USED, &used, step);
+}
+
+void drive_knob(struct compute *compute, const struct wire_knob *knob)
+{
+    struct drive *drive = &compute->drive;
+    const struct knob_used *used = find_used(drive, knob->ledger);
+    if (used) { /* said again because a road was lost */
+        tell_used(compute, knob, used->step);
+        return;
+    }
+    int i = 0;
+    while (i < drive->knob_count && drive->knobs[i].ledger != knob->ledger)
+        i++;
+    if (i == KNOBS_MOST) {
+        compute_say(compute, EVENT_WARN, drive->next, "knob", "%s = %s is not taken: %d changes wait already", knob->name, knob->value,
+                    KNOBS_MOST);
+        return;
+    }
+    drive->knobs[i] = *knob;
+    drive->knob_count += i == drive->knob_count;
+}
+
+static void use_knob(struct compute *compute, const struct wire_knob *knob, uint64_t step)
+{
+    struct drive *drive = &compute->drive;
+    const struct field *field = field_find(knob->name);
+    struct why why = {0};
+    if (!field || !field->live)
+        compute_say(compute, EVENT_WARN, step, "knob", "%s cannot be changed while a run goes on", knob->name);
+    else if (profile_set(&compute->settings.profile, knob->name, knob->value, &why) < 0)
+        compute_say(compute, EVENT_WARN, step, "knob", "%s", why.text);
+    else {
+        drive->used[drive->used_count++ % KNOBS_MOST] = (struct knob_used){.ledger = knob->ledger, .step = step};
+        tell_used(compute, knob, step);
+    }
+}
+
+/* In the order in which they came. */
+static void use_knobs(struct compute *compute, uint64_t step)
+{
+    struct drive *drive = &compute->drive;
+    int kept = 0;
+    for (int i = 0; i < drive->knob_count; i++) {
+        if (drive->knobs[i].from_step <= step)
+            use_knob(compute, &drive->knobs[i], step);
+        else
+            drive->knobs[kept++] = drive->knobs[i];
+    }
+    drive->knob_count = kept;
+}
+
+/* ---- what comes next ---- */
+
+static void stamp_training(struct compute *compute, uint64_t step, struct wire_stamp *stamp)
+{
+    const struct profile *profile = &compute->settings.profile;
+    use_knobs(compute, step);
+    stamp->kind = STAMP_TRAIN;
+    stamp->micro_batches = (uint16_t)profile->micro_batches;
+    stamp->learning_rate = (float)(profile->learning_rate * rate_factor(&compute->rate, step));
+    if (compute->down.codec)
+        stamp->keep = (uint16_t)codec_keep(&compute->down.settings, profile->mask_rate);
+}
+
+static void stamp_evaluation(const struct compute *compute, struct wire_stamp *stamp)
+{
+    const struct profile *profile = &compute->settings.profile;
+    stamp->kind = STAMP_EVALUATE;
+    stamp->micro_batches = (uint16_t)((profile->validation_windows + profile->micro_batch - 1) / profile->micro_batch);
+}
+
+bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step)
+{
+    struct drive *drive = &compute->drive;
+    if (!drive->started || drive->held || drive->finished)
+        return false;
+    bool apply = compute->optimizer.owed && drive->finite;
+    *stamp = (struct wire_stamp){.clip_scale = drive_clip_scale(compute), .apply = apply};
+    *step = drive->next - 1;
+    if (evaluation_is_due(compute))
+        stamp_evaluation(compute, stamp);
+    else if (drive->next < drive->last)
+        stamp_training(compute, *step = drive->next, stamp);
+    else
+        stamp->kind = STAMP_FINISH;
+    /* Every boundary's measurement of the step that is applied becomes that version, ahead of this stamp. */
+    if (apply && compute->measured)
+        compute->version = (uint32_t)compute->measured;
+    stamp->codec_version = compute->version;
+    stamp->mask_rate = (float)compute->settings.profile.mask_rate;
+    return true;
+}
+
+/* ---- verdicts ---- */
+
+static void tell_bad(struct compute *compute)
+{
+    struct drive *drive = &compute->drive;
+    uint64_t dropped = compute->optimizer.skipped + 1;
+    const char *what = isfinite(compute->pass.loss) ? "the gradient" : "the loss";
+    compute_say(compute, EVENT_ALERT, drive->newest, "non-finite", "%s of step %" PRIu64 " is not finite: its optimiser step is dropped, "
+                "%" PRIu64 " dropped so far", what, drive->newest, dropped);
+    if (++drive->bad_in_row < BAD_MOST)
+        return;
+    drive->held = true;
+    drive->bad_in_row = 0;
+    compute_say(compute, EVENT_ALERT, drive->newest, "frozen", "%d steps in a row were not finite: training holds with the weights "
+                "of before; lower train.learning_rate or mask.rate, then resume", BAD_MOST);
+}
+
+void drive_judge(struct compute *compute)
+{
+    struct drive *drive = &compute->drive;
+    struct pass *pass = &compute->pass;
+    drive->evaluated = pass->stamp.kind == STAMP_EVALUATE;
+    drive->finished = pass->stamp.kind == STAMP_FINISH;
+    if (pass->stamp.kind != STAMP_TRAIN)
+        return;
+    drive->newest = pass->step;
+    drive->next = pass->step + 1;
+    drive->norm = sqrt(pass->squares);
+    drive->finite = isfinite(pass->loss) && isfinite(drive->norm);
+    if (drive->finite)
+        drive->bad_in_row = 0;
+    else
+        tell_bad(compute);
+}
+
+void drive_start(struct compute *compute, const struct wire_start *start)
+{
+    struct drive *drive = &compute->drive;
+    if (!drive->started) {
+        drive->next = start->first_step ? start->first_step : 1;
+        drive->evaluated = drive->next > 1; /* goes on where another process left off */
+    } else if (drive->held && start->first_step != drive->next) {
+        compute_say(compute, EVENT_INFO, drive->next, "start", "goes on with step %" PRIu64 ", not with step %" PRIu64, drive->next,
+                    start->first_step);
+    }
+    drive->started = true;
+    drive->held = false;
+    drive->last = start->last_step;
+}

@@ -1,0 +1,154 @@
+/*
+ * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass) and crossing.c
+ * (messages of a boundary). Everything here belongs to the compute thread.
+ */
+#ifndef KEDGE_TRAIN_INSIDE_H
+#define KEDGE_TRAIN_INSIDE_H
+
+#include <pthread.h>
+
+#include "gpu/math/codec.h"
+#include "gpu/model/data.h"
+#include "gpu/model/model.h"
+#include "gpu/train/compute.h"
+#include "gpu/train/rate.h"
+#include "gpu/train/schedule.h"
+#include "profiles/fields.h"
+#include "profiles/timeouts.h"
+
+#define KNOBS_MOST 16
+#define TIMES_KEPT 16 /* micro-batch times of which the median is the measured t */
+
+/* One side of a cut. */
+struct boundary {
+    struct codec *codec; /* NULL: there is no cut on this side */
+    struct codec_settings settings;
+};
+
+/* The optimiser step that the newest training pass owes until the next stamp judges it. */
+struct optimizer {
+    bool owed;
+    float learning_rate; /* of the owed step */
+    int64_t applied;     /* t of AdamW: steps that were really applied */
+    uint64_t skipped;    /* dropped because not finite */
+};
+
+struct knob_used {
+    uint64_t ledger, step;
+};
+
+/* What only stage 0 knows: which pass comes next, and what its stamp says. */
+struct drive {
+    bool started, held, finished, evaluated; /* evaluated: the model of step next − 1 */
+    uint64_t next, last;                     /* training steps next … last − 1 are to do */
+    uint64_t newest;                         /* training step whose verdict is below; 0 = none */
+    bool finite;                             /* its gradient may be applied */
+    double norm;
+    int bad_in_row;
+    struct wire_knob knobs[KNOBS_MOST];
+    int knob_count;
+    struct knob_used used[KNOBS_MOST]; /* ring: kedged may say a knob again after its road was lost */
+    unsigned used_count;
+};
+
+/* A pass: every micro-batch forward and (unless it only evaluates) backward once. */
+struct pass {
+    bool running;
+    uint64_t step;
+    struct wire_stamp stamp;
+    struct schedule schedule;
+    double loss;      /* Σ over targets of the micro-batches so far; NaN = not known yet */
+    uint64_t targets;
+    double squares;   /* of this and all later stages, after the last backward */
+    uint64_t began_ns, compute_ns, wait_ns[WAIT_CAUSES];
+    uint64_t waiting_since_ns; /* of one wait without any progress; for the stall notice */
+    bool stall_told;
+    uint64_t act_bytes; /* payload of the newest activations sent */
+};
+
+struct compute {
+    /* given */
+    struct mail *mail;
+    struct compute_settings settings; /* settings.profile: live rows change by KNOB, on stage 0 only */
+    struct timeouts timeouts;
+    pthread_t thread;
+    bool running;
+    int stage, stages, slots, most; /* most: micro-batches of the longest pass */
+    bool first, last;
+    bool halted; /* drift: no pass can follow */
+
+    /* taken by loading */
+    const struct ops *ops;
+    struct device *device;
+    struct stage *model;
+    struct data *data;
+    struct boundary up, down;
+    uint32_t *windows, *inputs, *targets; /* [sequences][tokens + 1], [sequences][tokens] twice */
+    uint8_t *body;                        /* one message under construction */
+    size_t body_bytes;
+    struct letter *acts, *grads; /* arrived and not yet used: [micro-batch mod most] */
+    uint64_t *forward_ns;        /* [slots] */
+    uint64_t memory_bytes;
+
+    struct mail_roads roads; /* the newest word of the loop thread */
+    struct optimizer optimizer;
+    struct rate rate;
+    struct drive drive;
+    struct pass pass;
+    bool stamped; /* a stamp has arrived that no pass has begun with */
+    struct wire_stamp stamp;
+    uint64_t stamp_step, trained;     /* trained: newest training step begun */
+    uint64_t measured;                /* step of the reference measurement that waits for its verdict; 0 = none */
+    uint32_t version;                 /* of the codec state that every boundary has; 0 = none */
+    uint64_t idle_since_ns;       /* end of the newest pass: waits for a stamp count from there */
+    uint64_t times_ns[TIMES_KEPT];
+    unsigned times_count;
+};
+
+/* ---- compute.c ---- */
+/* A letter to kedged; `payload` is the struct of `type`. */
+void compute_tell(struct compute *compute, enum wire_type type, const void *payload, uint64_t step);
+void compute_say(struct compute *compute, enum event_level level, uint64_t step, const char *code, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The stages do not agree any more: an alert, and ERR_INVALID to leave the pass with. */
+int compute_halt(struct compute *compute, uint64_t step, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Take one letter, waiting at most so long, and put it where it belongs. 0, ERR_AGAIN (none), ERR_GONE (an order), ERR_INVALID. */
+int compute_accept(struct compute *compute, uint64_t at_most_ns);
+/* An encoded message as a letter. */
+struct letter compute_letter(enum wire_type type, const void *payload, size_t tail_bytes, enum mail_road road, uint64_t step,
+                             uint32_t micro_batch);
+
+/* ---- crossing.c: the messages of a boundary; micro-batch k of the pass ---- */
+struct micro_batch {
+    uint32_t index;
+    int slot;
+    int64_t sequences, tokens, rows;
+    struct codec_use use;
+};
+void crossing_shape(const struct compute *compute, uint32_t index, struct micro_batch *micro_batch);
+int crossing_receive_activations(struct compute *compute, const struct micro_batch *micro_batch);
+int crossing_send_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x);
+/* Also takes loss, targets and squares over. `squares` is that of the later stages, −1 unless the frame has it. */
+int crossing_receive_gradient(struct compute *compute, const struct micro_batch *micro_batch, double *squares);
+int crossing_send_gradient(struct compute *compute, const struct micro_batch *micro_batch, const float *dx, double squares);
+/* The measurement of step `measured` becomes the version of that number: exported, used here too, shipped downstream. */
+int crossing_send_reference(struct compute *compute);
+void crossing_drop_reference(struct compute *compute);
+bool crossing_measures(const struct compute *compute); /* in this pass */
+int crossing_receive_reference(struct compute *compute, const struct letter *letter);
+size_t crossing_body_bytes(const struct profile *profile); /* of the largest message */
+
+/* ---- drive.c: stage 0 ---- */
+/* The stamp of the pass that comes next; false when there is none now (held, not started, finished). */
+bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step);
+/* After a pass: the verdict on its gradient. */
+void drive_judge(struct compute *compute);
+float drive_clip_scale(const struct compute *compute); /* of the newest training step */
+void drive_start(struct compute *compute, const struct wire_start *start);
+void drive_knob(struct compute *compute, const struct wire_knob *knob);
+
+/* ---- step.c ---- */
+/* One pass. 0; ERR_GONE: an order came, the pass is abandoned; ERR_INVALID: halted. */
+int step_run(struct compute *compute, const struct wire_stamp *stamp, uint64_t step);
+
+#endif

@@ -1,0 +1,51 @@
+/* kedge-worker: one table of sub-commands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/train/command.h"
+#include "ssh/base/version.h"
+
+static int help_main(int count, char **words);
+static int version_main(int count, char **words);
+
+static const struct command {
+    const char *name, *arguments, *help;
+    int (*main)(int count, char **words);
+} commands[] = {
+    {"agent", "--folder RUN --host NAME --head HOST:PORT [--timeout 10s] [--plain]",
+     "supervise the worker processes of one run on this host", agent_main},
+    {"stage", "--folder RUN --name NAME --host NAME --head HOST:PORT --incarnation N --listen HOST:PORT [--announce HOST:PORT] [--timeout 10s] "
+     "[--plain]", "be one pipeline stage; started by the agent", stage_main},
+    {"probe", "FOLDER", "print the shape of a Hugging Face checkpoint as settings", probe_main},
+    {"--version", "", "print the version", version_main},
+    {"--help", "", "print this", help_main},
+};
+
+static int help_main(int count, char **words)
+{
+    (void)count, (void)words;
+    printf("usage:\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        printf("  kedge-worker %s%s%s\n      %s\n", commands[i].name, commands[i].arguments[0] ? " " : "", commands[i].arguments,
+               commands[i].help);
+    return EXIT_DONE;
+}
+
+static int version_main(int count, char **words)
+{
+    (void)count, (void)words;
+    printf("kedge-worker %s\n", KEDGE_VERSION);
+    return EXIT_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(commands[i].name, argv[1]) == 0)
+            return commands[i].main(argc - 2, argv + 2);
+    if (argc > 1)
+        fprintf(stderr, "kedge-worker: %s: no such command; see kedge-worker --help\n", argv[1]);
+    else
+        fprintf(stderr, "kedge-worker: a command is missing; see kedge-worker --help\n");
+    return EXIT_USAGE;
+}

@@ -183,6 +183,7 @@ static void link_part(struct link *link, int err, const char *bye, const char *r
         link_put(link, WIRE_BYE, &message);
     }
     link->state = LINK_CLOSING;
+    loop_timer_unset(link->beat_due);
     loop_timer_set(link->kick, 0);
     loop_timer_set(link->deadline, linger_ns);
 }

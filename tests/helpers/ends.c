@@ -78,23 +78,15 @@ void end_free(struct end *end, struct loop *loop)
     loop_run_once(loop, 0);
 }
 
-static void loop_step(struct loop *loop, uint64_t until_ns)
-{
-    uint64_t now = clock_now_ns(), left_ns = until_ns - now;
-    if (!clock_is_owned()) {
-        loop_run_once(loop, left_ns);
-        return;
-    }
-    loop_run_once(loop, 0);
-    uint64_t next_ns = loop_next_ns(loop);
-    clock_advance_ns(next_ns < left_ns ? next_ns : left_ns);
-}
-
 bool loop_until(struct loop *loop, const bool *flag, uint64_t limit_ns)
 {
-    uint64_t until_ns = clock_now_ns() + limit_ns;
-    while (!*flag && clock_now_ns() < until_ns)
-        loop_step(loop, until_ns);
+    uint64_t until_ns = clock_now_ns() + limit_ns, now;
+    while (!*flag && (now = clock_now_ns()) < until_ns) {
+        loop_run_once(loop, clock_is_owned() ? 0 : until_ns - now);
+        uint64_t next_ns = loop_next_ns(loop);
+        if (clock_is_owned() && !*flag)
+            clock_advance_ns(next_ns < until_ns - now ? next_ns : until_ns - now);
+    }
     return *flag;
 }
 

@@ -148,6 +148,7 @@ static void nearest_names(void **state)
     static const char *const names[] = {"mask.rate", "train.learning_rate", "run.seed", "link.pace"};
     assert_string_equal(text_nearest("mask.rat", names, 4), "mask.rate");
     assert_string_equal(text_nearest("msak.rate", names, 4), "mask.rate");
+    assert_string_equal(text_nearest("msak.rtae", names, 4), "mask.rate"); /* two swaps, not four changes */
     assert_string_equal(text_nearest("train.leraning_rat", names, 4), "train.learning_rate");
     assert_string_equal(text_nearest("run.seeds", names, 4), "run.seed");
     assert_null(text_nearest("optimizer", names, 4));
@@ -170,6 +171,9 @@ static void harmless_text(void **state)
         {"\xc2\x9b" "31m", "\\xc2\\x9b31m"},                     /* C1 control sequence introducer */
         {"\xe2\x80\xae" "evil", "\\xe2\\x80\\xaeevil"},          /* right-to-left override */
         {"\xc0\x80", "\\xc0\\x80"},                              /* overlong NUL */
+        {"\xc1\x81", "\\xc1\\x81"},                              /* overlong A, in all its lengths */
+        {"\xe0\x81\x81", "\\xe0\\x81\\x81"},
+        {"\xf0\x80\x81\x81", "\\xf0\\x80\\x81\\x81"},
         {"\xed\xa0\x80", "\\xed\\xa0\\x80"},                     /* surrogate */
         {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},            /* beyond Unicode */
         {"cut \xe2\x86", "cut \\xe2\\x86"}, {"\xff", "\\xff"},

@@ -76,8 +76,6 @@ static void order_stop(struct run *run, const struct wire_order *order, struct w
     else
         answer(reply, 0, "stopping: %d workers and %d agents are told to end, and killed after %s", stages, agents, grace);
     ending_begin(run, now ? 0 : run->timeouts.grace_ns);
-    if (now)
-        ending_hurry(run);
 }
 
 static void order_pause(struct run *run, const struct wire_order *order, struct wire_reply *reply)

@@ -94,7 +94,7 @@ static int check_host(const struct process *process, const struct wire_hello *he
 {
     const struct wire_process_row *row = &process->record->row;
     if (hello->role != row->role)
-        return why_set(why, ERR_REFUSED, "%s says that it is a %s, but it is a %s", row->process, wire_role_name(hello->role),
+        return why_set(why, ERR_REFUSED, "%s says that its role is %s, but it is %s", row->process, wire_role_name(hello->role),
                        wire_role_name(row->role));
     if (strcmp(hello->host, row->host) != 0)
         return why_set(why, ERR_REFUSED, "%s belongs on host %s, but host %s speaks for it", row->process, row->host, hello->host);

@@ -277,6 +277,7 @@ static int on_process(struct run *run, struct process *agent, const void *payloa
     if (report->state != PROCESS_EXITED)
         return why_set(why, ERR_INVALID, "%s reports %s in state %u", agent->record->row.process, row->process, report->state);
     process_ending(process, report, process->ending, sizeof process->ending);
+    record_text(row->waiting, sizeof row->waiting, "%s", process->ending);
     process_set_state(run, process, PROCESS_EXITED);
     stage_ended(run, process);
     return 0;

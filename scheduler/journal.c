@@ -103,11 +103,24 @@ static const struct wire_field *field_at(const struct table *table, size_t i, co
 
 /* ---- failures in words ---- */
 
+static bool is_full(int number)
+{
+    return number == ENOSPC || number == EDQUOT || number == EFBIG;
+}
+
+/* SQLITE_FULL is only ENOSPC; a quota or a file size limit is an I/O error, and the file that failed (the database or its log) knows
+ * which. The shared memory beside them does not: there the free room decides. */
 static bool disk_is_full(const struct journal *journal, int rc)
 {
     struct statvfs disk;
-    int number = sqlite3_system_errno(journal->db);
-    if (rc == SQLITE_FULL || number == ENOSPC || number == EDQUOT || number == EFBIG)
+    int number = 0;
+    sqlite3_file *log = NULL;
+    if (rc == SQLITE_FULL || is_full(sqlite3_system_errno(journal->db)))
+        return true;
+    if (sqlite3_file_control(journal->db, "main", SQLITE_FCNTL_LAST_ERRNO, &number) == SQLITE_OK && is_full(number))
+        return true;
+    if (sqlite3_file_control(journal->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) == SQLITE_OK && log && log->pMethods &&
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &number) == SQLITE_OK && is_full(number))
         return true;
     char folder[sizeof journal->path];
     snprintf(folder, sizeof folder, "%s", journal->path);

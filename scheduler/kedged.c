@@ -240,9 +240,10 @@ static void come_to_end(struct kedged *kedged)
         record_text(reason, sizeof reason, "run %s is %s: %s", state->run, wire_phase_name(state->phase), state->reason);
         write_journal(kedged);
         log_at(LOG_INFO, "kedged", "%s", reason);
-        kedged->end_ns = clock_now_ns() + CLOSE_NS;
+        kedged->end_ns = clock_now_ns() + 2 * CLOSE_NS;
         viewers_end(kedged->viewers, reason, CLOSE_NS);
     }
+    viewers_tick(kedged->viewers);
     if (viewers_count(kedged->viewers) == 0 || clock_now_ns() >= kedged->end_ns)
         loop_stop(kedged->loop);
 }

@@ -13,7 +13,7 @@ struct viewer {
     struct link *link;
     uint64_t seen;       /* version of the record */
     uint64_t from_event; /* events up to this one are not wanted */
-    bool watches, follows, ending;
+    bool follows, closing;
 };
 
 struct viewers {
@@ -25,6 +25,8 @@ struct viewers {
     struct viewer *first;
     size_t count;
     bool ending;
+    char reason[WIRE_TEXT]; /* of the end */
+    uint64_t linger_ns, end_ns;
 };
 
 /* A kind of rows in the record. */
@@ -128,7 +130,6 @@ static int on_watch(struct viewer *viewer, const void *payload, struct why *why)
 {
     const struct wire_watch *watch = payload;
     struct wire_state_end end = {.newest_event = viewer->viewers->record->newest_event};
-    viewer->watches = true;
     viewer->follows = watch->follow;
     viewer->from_event = watch->from_event;
     viewer->seen = 0;
@@ -222,17 +223,29 @@ void viewers_add(struct viewers *viewers, struct road *road)
     viewer->link = link_new(viewers->loop, road, &viewers->settings, &callbacks, viewer);
 }
 
+/* A closing link sends what is on CONTROL, and the last state is on TELEM: it goes first. */
+static void say_goodbye(struct viewer *viewer)
+{
+    struct link_counters telemetry;
+    link_get_counters(viewer->link, LANE_TELEM, &telemetry);
+    if (telemetry.queued_messages > 0 && link_is_up(viewer->link) && clock_now_ns() < viewer->viewers->end_ns)
+        return;
+    viewer->closing = true;
+    link_close(viewer->link, 0, viewer->viewers->reason, viewer->viewers->linger_ns);
+}
+
 void viewers_tick(struct viewers *viewers)
 {
     struct viewer *next;
     for (struct viewer *viewer = viewers->first; viewer; viewer = next) {
         next = viewer->next;
-        if (!viewer->follows || viewer->ending || !link_is_up(viewer->link))
+        if (viewer->closing)
             continue;
-        int err = send_newer(viewer);
-        if (err < 0) {
+        if (viewer->follows && link_is_up(viewer->link) && send_newer(viewer) < 0) {
             log_at(LOG_WARN, "viewer", "%s does not read what it watches: dropped", link_describe(viewer->link));
             drop(viewer);
+        } else if (viewers->ending) {
+            say_goodbye(viewer);
         }
     }
 }
@@ -245,11 +258,8 @@ size_t viewers_count(const struct viewers *viewers)
 void viewers_end(struct viewers *viewers, const char *reason, uint64_t linger_ns)
 {
     viewers->ending = true;
+    record_text(viewers->reason, sizeof viewers->reason, "%s", reason);
+    viewers->linger_ns = linger_ns;
+    viewers->end_ns = clock_now_ns() + linger_ns;
     viewers_tick(viewers);
-    struct viewer *next;
-    for (struct viewer *viewer = viewers->first; viewer; viewer = next) {
-        next = viewer->next;
-        viewer->ending = true;
-        link_close(viewer->link, 0, reason, linger_ns);
-    }
 }

@@ -31,7 +31,7 @@ void viewers_free(struct viewers *viewers);                      /* drops those 
 void viewers_add(struct viewers *viewers, struct road *road);    /* takes the road over */
 void viewers_tick(struct viewers *viewers);                      /* call it every VIEWERS_TICK_NS */
 size_t viewers_count(const struct viewers *viewers);
-/* Send what is new, say goodbye and take nobody any more; roads close within `linger_ns`. */
+/* Send what is new and take nobody any more; the following ticks say goodbye to those who have it all, and to all when `linger_ns` is over. */
 void viewers_end(struct viewers *viewers, const char *reason, uint64_t linger_ns);
 
 #endif

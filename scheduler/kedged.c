@@ -184,7 +184,7 @@ static void peer_down(struct link *link, int err, const char *reason, void *arg)
 {
     struct peer *peer = arg;
     struct kedged *kedged = peer->kedged;
-    log_at(err == 0 ? LOG_INFO : LOG_WARN, "road", "%s: %s", link_describe(link), reason);
+    (void)link;
     if (peer->taken)
         run_gone(kedged->run, peer, err, reason);
     peer_free(peer);

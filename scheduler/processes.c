@@ -140,9 +140,11 @@ void process_ending(const struct process *process, const struct wire_process *re
 {
     const struct wire_process_row *row = &process->record->row;
     const char *words = report->signal > 0 ? sigdescr_np(report->signal) : NULL;
-    if (report->signal != 0)
+    if (report->signal == SIGKILL || report->signal == SIGTERM || (report->signal != 0 && !report->reason[0]))
         record_text(out, size, "%s on host %s was killed by signal %d (%s)", row->process, row->host, report->signal,
                     words ? words : "unknown");
+    else if (report->signal != 0) /* it crashed: its last words matter */
+        record_text(out, size, "%s on host %s was %s", row->process, row->host, report->reason);
     else
         record_text(out, size, "%s on host %s ended with exit code %d%s%s", row->process, row->host, report->exit_code,
                     report->reason[0] ? ": " : "", report->reason);

@@ -165,7 +165,7 @@ int run_hello(struct run *run, void *handle, const struct wire_hello *hello, uin
     if (process->handle)
         run->sink.close(process->handle, 0, "this process has a newer road", run->arg);
     struct record_process *row = process->record;
-    bool back = row->row.pid == hello->pid;
+    bool back = process->handle || process->gone_ns > 0;
     process->handle = handle;
     process->said_bye = process->gone_told = false;
     process->gone_ns = 0;
@@ -251,8 +251,11 @@ static void stage_ended(struct run *run, struct process *process)
 
 static int on_process(struct run *run, struct process *agent, const void *payload, struct why *why)
 {
-    const struct wire_process *report = payload;
+    const struct wire_process *told = payload;
+    struct wire_process quiet = *told, *report = &quiet;
     struct process *process = processes_find(&run->processes, report->process);
+    if (run->ending != ENDING_NOT && report->exit_code == 0)
+        quiet.reason[0] = '\0'; /* it did as it was told: its last words are none */
     if (!process || !process->stage || process->host != agent->host)
         return why_set(why, ERR_INVALID, "%s reports '%s', which is no process of its host", agent->record->row.process,
                        report->process);

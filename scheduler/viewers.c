@@ -178,9 +178,8 @@ static int on_up(struct link *link, const struct wire_hello *peer, void *arg, st
 
 static void on_down(struct link *link, int err, const char *reason, void *arg)
 {
-    struct viewer *viewer = arg;
-    log_at(err == 0 || err == ERR_GONE ? LOG_INFO : LOG_WARN, "viewer", "%s: %s", link_describe(link), reason);
-    drop(viewer);
+    (void)link, (void)err, (void)reason; /* the link has logged it */
+    drop(arg);
 }
 
 /* ---- life ---- */

@@ -302,9 +302,10 @@ static void run_passes(struct compute *compute)
     uint64_t step;
     int err = 0;
     while (!err || err == ERR_AGAIN) {
-        while ((err = compute_accept(compute, 0)) == 0)
+        /* Not beyond a stamp: what is behind it belongs to the pass that it begins. */
+        while (!compute->stamped && (err = compute_accept(compute, 0)) == 0)
             ;
-        if (err != ERR_AGAIN)
+        if (err && err != ERR_AGAIN)
             break;
         if (next_pass(compute, &stamp, &step))
             err = step_run(compute, &stamp, step);

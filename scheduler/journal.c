@@ -1,15 +1,14 @@
 #include "scheduler/journal.h"
 
 #include <errno.h>
-#include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "scheduler/tables.h"
 #include "ssh/base/clock.h"
-#include "ssh/base/hash.h"
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 
@@ -17,89 +16,22 @@
 #define PRUNE_EVERY 64    /* writes */
 #define BUSY_MS 50        /* somebody reads with sqlite3: a short wait, else the next write does it */
 #define FREE_MIN_BYTES (256 * 1024)
-
-/* ---- tables: the wire's rows, and what kedged knows beside them ---- */
-
-#define EXTRA(record, member, what) {.name = #member, .kind = what, .offset = offsetof(struct record, member), .size = sizeof ((struct record *)0)->member}
-
-static const struct wire_field state_extra[] = {
-    EXTRA(record_state, cause, WIRE_U8), EXTRA(record_state, over, WIRE_U8), EXTRA(record_state, wall_ms, WIRE_U64)};
-static const struct wire_field process_extra[] = {
-    EXTRA(record_process, announce, WIRE_STRING), EXTRA(record_process, nonce, WIRE_U64), EXTRA(record_process, ready, WIRE_U8),
-    EXTRA(record_process, spawned, WIRE_U8), EXTRA(record_process, done, WIRE_U8)};
-static const struct wire_field road_extra[] = {
-    EXTRA(record_road, base_bytes, WIRE_U64), EXTRA(record_road, dense_base_bytes, WIRE_U64)};
-static const struct wire_field ledger_extra[] = {EXTRA(record_ledger, from_step, WIRE_U64)};
-static const struct wire_field head_extra[] = {
-    EXTRA(record, profile_hash, WIRE_U64), EXTRA(record, control, WIRE_STRING)};
-
-/* A queued sample: its table's columns are `struct sample` and the wire fields of the union. */
-struct sample {
-    uint64_t wall_ms;
-    char process[WIRE_NAME];
-    union {
-        struct wire_sample step;
-        struct wire_road_sample road;
-    } row;
-};
-static const struct wire_field sample_extra[] = {EXTRA(sample, wall_ms, WIRE_U64), EXTRA(sample, process, WIRE_STRING)};
-
-struct table {
-    const char *name, *key; /* key: columns of the primary key, "" = none */
-    enum wire_type type;    /* its fields are columns; 0 = none */
-    size_t row;             /* offset of the wire struct */
-    const struct wire_field *extra;
-    size_t extra_count;
-    const char *order; /* newest first, for reading */
-    long keep;         /* rows on disk; 0 = as many as there are */
-};
-
-#define EXTRAS(fields) .extra = (fields), .extra_count = sizeof(fields) / sizeof *(fields)
-
-enum table_id { HEAD, STATE, PROCESSES, ROADS, KNOBS, LEDGER, EVENTS, SAMPLES, ROAD_SAMPLES, TABLES };
-
-static const struct table tables[TABLES] = {
-    [HEAD] = {"head", "", 0, 0, EXTRAS(head_extra), "", 0},
-    [STATE] = {"state", "\"run\"", WIRE_RUN_STATE, offsetof(struct record_state, row), EXTRAS(state_extra), "", 0},
-    [PROCESSES] = {"processes", "\"process\"", WIRE_PROCESS_ROW, offsetof(struct record_process, row), EXTRAS(process_extra), "\"role\", \"replica\", \"stage\", \"process\"", 0},
-    [ROADS] = {"roads", "\"from\", \"to\", \"lane\"", WIRE_ROAD_ROW, offsetof(struct record_road, row), EXTRAS(road_extra), "\"from\", \"to\", \"lane\"", 0},
-    [KNOBS] = {"knobs", "\"name\"", WIRE_KNOB_ROW, offsetof(struct record_knob, row), NULL, 0, "\"name\"", 0},
-    [LEDGER] = {"ledger", "\"id\"", WIRE_LEDGER_ROW, offsetof(struct record_ledger, row), EXTRAS(ledger_extra), "\"id\" DESC",
-                JOURNAL_KEEP_ROWS},
-    [EVENTS] = {"events", "\"id\"", WIRE_EVENT_ROW, offsetof(struct record_event, row), NULL, 0, "\"id\" DESC", JOURNAL_KEEP_ROWS},
-    [SAMPLES] = {"samples", "", WIRE_SAMPLE, offsetof(struct sample, row), EXTRAS(sample_extra), "rowid", JOURNAL_KEEP_SAMPLES},
-    [ROAD_SAMPLES] = {"road_samples", "", WIRE_ROAD_SAMPLE, offsetof(struct sample, row), EXTRAS(sample_extra), "rowid",
-                      JOURNAL_KEEP_SAMPLES},
-};
+#define SCHEMA_BYTES (32 * 1024)
 
 struct queue {
-    struct sample *samples; /* [QUEUE], a ring of first..first+count */
+    struct tables_sample *samples; /* [QUEUE], a ring of first..first+count */
     size_t first, count;
 };
 
 struct journal {
     sqlite3 *db;
     char path[1024];
-    sqlite3_stmt *put[TABLES];
+    sqlite3_stmt *put[TABLE_COUNT];
     struct queue queues[2]; /* steps, roads */
     uint64_t seen;          /* version of the record that is on disk */
     uint64_t lost;
     unsigned writes;
 };
-
-static size_t field_count(const struct table *table)
-{
-    return table->extra_count + (table->type ? wire_find((uint16_t)table->type)->field_count : 0);
-}
-
-/* Field i of a table and where it is in a record's row. */
-static const struct wire_field *field_at(const struct table *table, size_t i, const void *row, const char **at)
-{
-    size_t wire = table->type ? wire_find((uint16_t)table->type)->field_count : 0;
-    const struct wire_field *field = i < wire ? &wire_find((uint16_t)table->type)->fields[i] : &table->extra[i - wire];
-    *at = (const char *)row + (i < wire ? table->row : 0) + field->offset;
-    return field;
-}
 
 /* ---- failures in words ---- */
 
@@ -151,41 +83,16 @@ static int run_sql(struct journal *journal, const char *sql, struct why *why)
 
 /* ---- the schema ---- */
 
-static void put_schema(struct buf *sql)
-{
-    static const char *const types[] = {
-        [WIRE_U8] = "INTEGER",  [WIRE_U16] = "INTEGER", [WIRE_U32] = "INTEGER", [WIRE_U64] = "INTEGER",
-        [WIRE_I32] = "INTEGER", [WIRE_F32] = "REAL",    [WIRE_F64] = "REAL",    [WIRE_STRING] = "TEXT",
-    };
-    for (size_t t = 0; t < TABLES; t++) {
-        buf_format(sql, "CREATE TABLE %s(", tables[t].name);
-        for (size_t i = 0; i < field_count(&tables[t]); i++) {
-            const char *at;
-            const struct wire_field *field = field_at(&tables[t], i, NULL, &at);
-            buf_format(sql, "%s\"%s\" %s", i ? "," : "", field->name, types[field->kind]);
-        }
-        if (tables[t].key[0])
-            buf_format(sql, ",PRIMARY KEY(%s)", tables[t].key);
-        buf_format(sql, ");\n");
-    }
-}
-
-/* Of the schema's text: another version of kedge has another one. */
-static int schema_number(const struct buf *sql)
-{
-    return (int)(hash_bytes(buf_peek(sql), buf_used(sql)) & 0x3fffffff) | 1;
-}
-
 static int create(struct journal *journal, struct why *why)
 {
-    struct buf sql;
-    buf_init(&sql, 64 * 1024);
+    struct buf sql, schema;
+    int number;
+    buf_init(&schema, SCHEMA_BYTES);
+    buf_init(&sql, SCHEMA_BYTES + 200);
+    tables_schema(&schema, &number);
     buf_format(&sql, "BEGIN;");
-    struct buf schema;
-    buf_init(&schema, 32 * 1024);
-    put_schema(&schema);
     buf_put(&sql, buf_peek(&schema), buf_used(&schema));
-    buf_format(&sql, "PRAGMA user_version=%d;COMMIT;", schema_number(&schema));
+    buf_format(&sql, "PRAGMA user_version=%d;COMMIT;", number);
     buf_put(&sql, "", 1);
     int err = run_sql(journal, (const char *)buf_peek(&sql), why);
     buf_clear(&schema);
@@ -197,16 +104,15 @@ static int check_schema(struct journal *journal, struct why *why)
 {
     sqlite3_stmt *statement = NULL;
     struct buf schema;
-    int number = 0;
+    int number = 0, ours;
     int rc = sqlite3_prepare_v2(journal->db, "PRAGMA user_version", -1, &statement, NULL);
     if (rc == SQLITE_OK && (rc = sqlite3_step(statement)) == SQLITE_ROW)
         number = sqlite3_column_int(statement, 0);
     sqlite3_finalize(statement);
     if (rc != SQLITE_ROW)
         return fail(journal, rc, why);
-    buf_init(&schema, 32 * 1024);
-    put_schema(&schema);
-    int ours = schema_number(&schema);
+    buf_init(&schema, SCHEMA_BYTES);
+    tables_schema(&schema, &ours);
     buf_clear(&schema);
     if (number == 0)
         return why_set(why, ERR_ABSENT, "%s: is empty", journal->path);
@@ -219,11 +125,11 @@ static int check_schema(struct journal *journal, struct why *why)
 
 static int prepare(struct journal *journal, struct why *why)
 {
-    for (size_t t = 0; t < TABLES; t++) {
+    for (size_t t = 0; t < TABLE_COUNT; t++) {
         struct buf sql;
         buf_init(&sql, 4096);
-        buf_format(&sql, "INSERT OR REPLACE INTO %s VALUES(", tables[t].name);
-        for (size_t i = 0; i < field_count(&tables[t]); i++)
+        buf_format(&sql, "INSERT OR REPLACE INTO %s VALUES(", tables_get((enum table_id)t)->name);
+        for (size_t i = 0; i < tables_columns((enum table_id)t); i++)
             buf_format(&sql, i ? ",?" : "?");
         buf_format(&sql, ")");
         int rc = sqlite3_prepare_v3(journal->db, (const char *)buf_peek(&sql), (int)buf_used(&sql), SQLITE_PREPARE_PERSISTENT,
@@ -235,37 +141,10 @@ static int prepare(struct journal *journal, struct why *why)
     return 0;
 }
 
-static void bind_field(sqlite3_stmt *statement, int index, const struct wire_field *field, const char *at)
-{
-    uint64_t number = 0;
-    double real;
-    float narrow;
-    switch (field->kind) {
-    case WIRE_STRING:
-        sqlite3_bind_text(statement, index, at, -1, SQLITE_STATIC);
-        return;
-    case WIRE_F64:
-        memcpy(&real, at, sizeof real);
-        sqlite3_bind_double(statement, index, real); /* NaN becomes NULL: unknown */
-        return;
-    case WIRE_F32:
-        memcpy(&narrow, at, sizeof narrow);
-        sqlite3_bind_double(statement, index, (double)narrow);
-        return;
-    default:
-        memcpy(&number, at, field->size);
-        sqlite3_bind_int64(statement, index, (sqlite3_int64)number);
-    }
-}
-
 static int put_row(struct journal *journal, enum table_id id, const void *row)
 {
     sqlite3_stmt *statement = journal->put[id];
-    for (size_t i = 0; i < field_count(&tables[id]); i++) {
-        const char *at;
-        const struct wire_field *field = field_at(&tables[id], i, row, &at);
-        bind_field(statement, (int)i + 1, field, at);
-    }
+    tables_bind(id, row, statement);
     int rc = sqlite3_step(statement);
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
@@ -298,12 +177,13 @@ static int put_queue(struct journal *journal, enum table_id id, const struct que
 
 static int prune(struct journal *journal)
 {
-    for (size_t t = 0; t < TABLES; t++) {
+    for (size_t t = 0; t < TABLE_COUNT; t++) {
         char sql[160];
-        if (tables[t].keep == 0)
+        const struct table *table = tables_get((enum table_id)t);
+        if (table->keep == 0)
             continue;
-        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid <= (SELECT max(rowid) FROM %s) - %ld", tables[t].name, tables[t].name,
-                 tables[t].keep);
+        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid <= (SELECT max(rowid) FROM %s) - %ld", table->name, table->name,
+                 table->keep);
         int rc = sqlite3_exec(journal->db, sql, NULL, NULL, NULL);
         if (rc != SQLITE_OK)
             return rc;
@@ -315,23 +195,23 @@ static int write_all(struct journal *journal, struct record *record)
 {
     int rc = sqlite3_exec(journal->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (rc == SQLITE_OK && journal->seen == 0)
-        rc = put_row(journal, HEAD, record);
+        rc = put_row(journal, TABLE_HEAD, record);
     if (rc == SQLITE_OK)
-        rc = put_newer(journal, STATE, &record->state, 1, sizeof record->state);
+        rc = put_newer(journal, TABLE_STATE, &record->state, 1, sizeof record->state);
     if (rc == SQLITE_OK)
-        rc = put_newer(journal, PROCESSES, record->processes, record->process_count, sizeof record->processes[0]);
+        rc = put_newer(journal, TABLE_PROCESSES, record->processes, record->process_count, sizeof record->processes[0]);
     if (rc == SQLITE_OK)
-        rc = put_newer(journal, ROADS, record->roads, record->road_count, sizeof record->roads[0]);
+        rc = put_newer(journal, TABLE_ROADS, record->roads, record->road_count, sizeof record->roads[0]);
     if (rc == SQLITE_OK)
-        rc = put_newer(journal, KNOBS, record->knobs, record->knob_count, sizeof record->knobs[0]);
+        rc = put_newer(journal, TABLE_KNOBS, record->knobs, record->knob_count, sizeof record->knobs[0]);
     if (rc == SQLITE_OK)
-        rc = put_newer(journal, LEDGER, record->ledger, RECORD_LEDGER, sizeof record->ledger[0]);
+        rc = put_newer(journal, TABLE_LEDGER, record->ledger, RECORD_LEDGER, sizeof record->ledger[0]);
     if (rc == SQLITE_OK)
-        rc = put_newer(journal, EVENTS, record->events, RECORD_EVENTS, sizeof record->events[0]);
+        rc = put_newer(journal, TABLE_EVENTS, record->events, RECORD_EVENTS, sizeof record->events[0]);
     if (rc == SQLITE_OK)
-        rc = put_queue(journal, SAMPLES, &journal->queues[0]);
+        rc = put_queue(journal, TABLE_SAMPLES, &journal->queues[0]);
     if (rc == SQLITE_OK)
-        rc = put_queue(journal, ROAD_SAMPLES, &journal->queues[1]);
+        rc = put_queue(journal, TABLE_ROAD_SAMPLES, &journal->queues[1]);
     if (rc == SQLITE_OK && journal->writes % PRUNE_EVERY == PRUNE_EVERY - 1)
         rc = prune(journal);
     if (rc == SQLITE_OK)
@@ -356,15 +236,15 @@ int journal_write(struct journal *journal, struct record *record, struct why *wh
     return 0;
 }
 
-static struct sample *add(struct journal *journal, struct queue *queue, const char *process)
+static struct tables_sample *add(struct journal *journal, struct queue *queue, const char *process)
 {
     if (queue->count == QUEUE) {
         queue->first = (queue->first + 1) % QUEUE;
         queue->count--;
         journal->lost++;
     }
-    struct sample *sample = &queue->samples[(queue->first + queue->count++) % QUEUE];
-    *sample = (struct sample){.wall_ms = clock_wall_ms()};
+    struct tables_sample *sample = &queue->samples[(queue->first + queue->count++) % QUEUE];
+    *sample = (struct tables_sample){.wall_ms = clock_wall_ms()};
     record_text(sample->process, sizeof sample->process, "%s", process);
     return sample;
 }
@@ -385,37 +265,6 @@ uint64_t journal_lost_samples(const struct journal *journal)
 }
 
 /* ---- reading ---- */
-
-static void take_field(sqlite3_stmt *statement, int column, const struct wire_field *field, char *at)
-{
-    bool unknown = sqlite3_column_type(statement, column) == SQLITE_NULL;
-    double real = unknown ? (double)NAN : sqlite3_column_double(statement, column);
-    float narrow = (float)real;
-    sqlite3_int64 number = sqlite3_column_int64(statement, column);
-    const unsigned char *text = sqlite3_column_text(statement, column);
-    switch (field->kind) {
-    case WIRE_STRING:
-        record_text(at, field->size, "%s", text ? (const char *)text : "");
-        return;
-    case WIRE_F64:
-        memcpy(at, &real, sizeof real);
-        return;
-    case WIRE_F32:
-        memcpy(at, &narrow, sizeof narrow);
-        return;
-    default:
-        memcpy(at, &number, field->size);
-    }
-}
-
-static void take_row(sqlite3_stmt *statement, enum table_id id, void *row)
-{
-    for (size_t i = 0; i < field_count(&tables[id]); i++) {
-        const char *at;
-        const struct wire_field *field = field_at(&tables[id], i, row, &at);
-        take_field(statement, (int)i, field, (char *)row + (at - (const char *)row));
-    }
-}
 
 typedef void *place_cb(struct record *record, sqlite3_stmt *statement);
 
@@ -469,15 +318,14 @@ static int read_table(struct journal *journal, enum table_id id, place_cb *place
 {
     char sql[160];
     sqlite3_stmt *statement = NULL;
-    snprintf(sql, sizeof sql, "SELECT * FROM %s%s%s LIMIT %d", tables[id].name, tables[id].order[0] ? " ORDER BY " : "",
-             tables[id].order, RECORD_EVENTS);
+    snprintf(sql, sizeof sql, "SELECT * FROM %s ORDER BY %s LIMIT %d", tables_get(id)->name, tables_get(id)->order, RECORD_EVENTS);
     int rc = sqlite3_prepare_v2(journal->db, sql, -1, &statement, NULL);
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(statement);
         void *row = rc == SQLITE_ROW ? place(record, statement) : NULL;
         if (row) {
-            take_row(statement, id, row);
-            if (id != HEAD)
+            tables_take(id, statement, row);
+            if (id != TABLE_HEAD)
                 record_touch(record, row); /* `version` is the first member */
         }
     }
@@ -489,8 +337,8 @@ static int read_table(struct journal *journal, enum table_id id, place_cb *place
 static int read_all(struct journal *journal, struct record *record, struct why *why)
 {
     static place_cb *const places[] = {
-        [HEAD] = place_head,   [STATE] = place_state,   [PROCESSES] = place_process, [ROADS] = place_road,
-        [KNOBS] = place_knob,  [LEDGER] = place_ledger, [EVENTS] = place_event,
+        [TABLE_HEAD] = place_head,   [TABLE_STATE] = place_state,   [TABLE_PROCESSES] = place_process, [TABLE_ROADS] = place_road,
+        [TABLE_KNOBS] = place_knob,  [TABLE_LEDGER] = place_ledger, [TABLE_EVENTS] = place_event,
     };
     int err = check_schema(journal, why);
     for (size_t t = 0; t < sizeof places / sizeof *places && err == 0; t++)
@@ -507,7 +355,7 @@ static struct journal *journal_new(const char *folder)
     struct journal *journal = mem_new(sizeof *journal);
     snprintf(journal->path, sizeof journal->path, "%s/run.db", folder);
     for (size_t i = 0; i < 2; i++)
-        journal->queues[i].samples = mem_array(QUEUE, sizeof(struct sample));
+        journal->queues[i].samples = mem_array(QUEUE, sizeof(struct tables_sample));
     return journal;
 }
 
@@ -523,7 +371,7 @@ static int connect_db(struct journal *journal, int flags, struct why *why)
 
 static void disconnect_db(struct journal *journal)
 {
-    for (size_t t = 0; t < TABLES; t++) {
+    for (size_t t = 0; t < TABLE_COUNT; t++) {
         sqlite3_finalize(journal->put[t]);
         journal->put[t] = NULL;
     }

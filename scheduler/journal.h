@@ -18,9 +18,6 @@
 
 struct journal;
 
-#define JOURNAL_KEEP_SAMPLES 200000 /* rows of each kind of sample on disk */
-#define JOURNAL_KEEP_ROWS 10000     /* events, ledger */
-
 /* Open FOLDER/run.db for writing. When it is of this run and not over, *adopted and `record` is filled. Otherwise an old file is kept as
  * run.db.1 and a new one is begun. ERR_EXISTS-like: a run that is over is ERR_REFUSED with the remedy. */
 int journal_open(const char *folder, uint64_t run_id, struct record *record, bool *adopted, struct journal **journal,

@@ -1,5 +1,5 @@
 /*
- * The inside of a run, shared by run.c, forming.c, ending.c and orders.c only. The phase is changed by run_move and nowhere else.
+ * The inside of a run, shared by run.c, forming.c, ending.c and run_order.c only. The phase is changed by run_move and nowhere else.
  */
 #ifndef KEDGE_SCHEDULER_RUN_STATE_H
 #define KEDGE_SCHEDULER_RUN_STATE_H

@@ -19,6 +19,7 @@
 #include <sqlite3.h>
 
 #include "scheduler/journal.h"
+#include "scheduler/tables.h"
 #include "ssh/base/log.h"
 #include "tests/helpers/dice.h"
 #include "tests/helpers/message.h"
@@ -237,7 +238,7 @@ static void oldest_rows_go(void **state)
             record_add_event(record);
         write_journal(journal);
     }
-    assert_int_equal(ask("SELECT count(*) FROM events"), JOURNAL_KEEP_ROWS);
+    assert_int_equal(ask("SELECT count(*) FROM events"), TABLES_KEEP_ROWS);
     assert_int_equal(ask("SELECT max(id) FROM events"), 64 * 200);
     journal_close(journal);
 }

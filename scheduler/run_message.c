@@ -1,0 +1,208 @@
+/*
+ * What agents and workers say, and what follows from it. Each message has a row: who may say it, and the function that takes it. A
+ * function that returns a negative err has met something that a sane process does not say: its road is closed with the reason.
+ */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "scheduler/run_state.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/text.h"
+
+static void stage_ended(struct run *run, struct process *process)
+{
+    char reason[WIRE_TEXT];
+    bool expected = run->ending != ENDING_NOT || process->record->done;
+    run_say(run, expected ? EVENT_INFO : EVENT_ALERT, process, "process-exit", "%s", process->ending);
+    if (run->ending != ENDING_NOT) {
+        ending_advance(run);
+    } else if (run_phase(run) == PHASE_FORMING) {
+        record_text(reason, sizeof reason, "%s; log/%s.log in the run's folder tells more", process->ending,
+                    process->record->row.process);
+        run_move(run, PHASE_STOPPING, reason);
+        ending_begin(run, run->timeouts.grace_ns);
+    } else if (!process->record->done) {
+        record_text(reason, sizeof reason, "%s; 'kedge stop %s' ends the run", process->ending, run->profile.name);
+        run_hold(run, CAUSE_PROCESS, reason);
+    }
+}
+
+static int on_process(struct run *run, struct process *agent, const void *payload, struct why *why)
+{
+    const struct wire_process *told = payload;
+    struct wire_process quiet = *told, *report = &quiet;
+    struct process *process = processes_find(&run->processes, report->process);
+    if (run->ending != ENDING_NOT && report->exit_code == 0)
+        quiet.reason[0] = '\0'; /* it did as it was told: its last words are none */
+    if (!process || !process->stage || process->host != agent->host)
+        return why_set(why, ERR_INVALID, "%s reports '%s', which is no process of its host", agent->record->row.process,
+                       report->process);
+    struct wire_process_row *row = &process->record->row;
+    char ending[WIRE_TEXT];
+    if (report->incarnation != row->incarnation) {
+        process_ending(process, report, ending, sizeof ending);
+        run_say(run, EVENT_INFO, process, "old-incarnation", "incarnation %u: %s", report->incarnation,
+                report->state == PROCESS_EXITED ? ending : "still there");
+        return 0;
+    }
+    if (row->state == PROCESS_EXITED)
+        return 0; /* said again */
+    if (report->state == PROCESS_STARTED) {
+        row->pid = report->pid;
+        process->record->spawned = 1;
+        if (row->state == PROCESS_WANTED)
+            process_set_state(run, process, PROCESS_STARTED);
+        record_touch(run->record, &process->record->version);
+        return 0;
+    }
+    if (report->state != PROCESS_EXITED)
+        return why_set(why, ERR_INVALID, "%s reports %s in state %u", agent->record->row.process, row->process, report->state);
+    process_ending(process, report, process->ending, sizeof process->ending);
+    record_text(row->waiting, sizeof row->waiting, "%s", process->ending);
+    process_set_state(run, process, PROCESS_EXITED);
+    stage_ended(run, process);
+    return 0;
+}
+
+static int on_ready(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_ready *ready = payload;
+    struct record_process *row = process->record;
+    char memory[32];
+    (void)why;
+    row->row.memory_bytes = ready->memory_bytes;
+    if (ready->state > row->ready) {
+        row->ready = ready->state;
+        run->record->urgent = true;
+        text_from_bytes(ready->memory_bytes, memory, sizeof memory);
+        if (ready->state == READY_LOADED)
+            run_say(run, EVENT_INFO, process, "loaded", "%s on host %s holds layers %u–%u: %llu parameters in %s", row->row.process,
+                    row->row.host, row->row.first_layer, row->row.first_layer + row->row.layers - 1u,
+                    (unsigned long long)ready->parameters, memory);
+        else
+            process_set_state(run, process, PROCESS_READY);
+    }
+    record_touch(run->record, &row->version);
+    if (run_phase(run) == PHASE_FORMING)
+        forming_advance(run);
+    return 0;
+}
+
+static int on_event(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    static const struct { const char *code; enum hold_cause cause; } holds[] = {{"peer-lost", CAUSE_ROAD}, {"drift", CAUSE_DRIFT}};
+    const struct wire_event *event = payload;
+    (void)why;
+    struct wire_event_row row = {.step = event->step, .level = event->level, .incarnation = process->record->row.incarnation};
+    record_text(row.source, sizeof row.source, "%s", process->record->row.process);
+    record_text(row.code, sizeof row.code, "%s", event->code);
+    record_text(row.text, sizeof row.text, "%s", event->text);
+    if (run->ending != ENDING_NOT)
+        row.level = EVENT_INFO; /* roads end when processes do */
+    events_add(run->events, &row, clock_now_ns());
+    if (event->level != EVENT_ALERT || !process->stage || (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
+        return 0;
+    for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
+        if (strcmp(event->code, holds[i].code) != 0)
+            continue;
+        char reason[WIRE_TEXT];
+        record_text(reason, sizeof reason, "%s on host %s: %s; 'kedge stop %s' ends the run", row.source, process->record->row.host,
+                    row.text, run->profile.name);
+        run_hold(run, holds[i].cause, reason);
+    }
+    return 0;
+}
+
+static int on_done(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    (void)payload;
+    (void)why;
+    process->record->done = 1;
+    record_touch(run->record, &process->record->version);
+    for (size_t i = run->processes.agents; i < run->processes.count; i++)
+        if (!run->processes.all[i].record->done)
+            return 0;
+    bool trains = run_phase(run) == PHASE_TRAINING ||
+                  (run_phase(run) == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
+    if (trains && run->ending == ENDING_NOT) {
+        char reason[WIRE_TEXT];
+        record_text(reason, sizeof reason, "all %llu steps are trained", (unsigned long long)run->record->state.row.steps);
+        run_move(run, PHASE_FINISHED, reason);
+        ending_begin(run, run->timeouts.grace_ns);
+    }
+    return 0;
+}
+
+static int on_knob_used(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_knob_used *used = payload;
+    struct why own = {0};
+    uint64_t replaced = 0;
+    if (process->stage->stage != 0)
+        return why_set(why, ERR_INVALID, "%s is not the first stage and says KNOB_USED", process->record->row.process);
+    if (knobs_used(run->knobs, process->stage->replica, used, &replaced, &own) < 0) {
+        run_say(run, EVENT_ALERT, process, "knob", "%s", own.text);
+        return 0;
+    }
+    run_say(run, EVENT_INFO, process, "knob", "%s is %s from step %llu on", used->name, used->value, (unsigned long long)used->step);
+    if (replaced > 0)
+        run_say(run, EVENT_INFO, process, "knob", "ledger row %llu was replaced by row %llu before any step used it",
+                (unsigned long long)replaced, (unsigned long long)used->ledger);
+    return 0;
+}
+
+static int on_sample(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_sample *sample = payload;
+    struct wire_process_row *row = &process->record->row;
+    if (sample->step > run->record->state.row.steps)
+        return why_set(why, ERR_INVALID, "%s samples step %llu of a run of %llu", row->process, (unsigned long long)sample->step,
+                       (unsigned long long)run->record->state.row.steps);
+    numbers_sample(run->numbers, (int)(process->stage - run->plan.stages), sample);
+    run->sink.sample(row->process, sample, run->arg);
+    if (sample->kind != STAMP_TRAIN)
+        return 0;
+    process->sample = *sample;
+    process->sampled_ns = clock_now_ns();
+    row->step = sample->step > row->step ? sample->step : row->step;
+    row->memory_bytes = sample->memory_bytes;
+    row->compute_share = sample->step_ns > 0 ? (double)sample->compute_ns / (double)sample->step_ns : (double)NAN;
+    numbers_waiting(&run->plan, (int)(process->stage - run->plan.stages), sample, row->waiting, sizeof row->waiting);
+    record_touch(run->record, &process->record->version);
+    return 0;
+}
+
+static int on_road_sample(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_road_sample *sample = payload;
+    const struct process *peer = processes_find(&run->processes, sample->peer);
+    if (!peer || !peer->stage)
+        return why_set(why, ERR_INVALID, "%s samples a road to '%s', which is no stage of this run", process->record->row.process,
+                       sample->peer);
+    numbers_road_sample(run->numbers, process->record->row.process, sample, clock_now_ns());
+    run->sink.road_sample(process->record->row.process, sample, run->arg);
+    return 0;
+}
+
+int run_message(struct run *run, void *handle, enum wire_type type, const void *payload, struct why *why)
+{
+    static const struct {
+        enum wire_type type;
+        uint8_t agent, stage; /* who may say it */
+        int (*take)(struct run *run, struct process *process, const void *payload, struct why *why);
+    } messages[] = {
+        {WIRE_PROCESS, 1, 0, on_process}, {WIRE_EVENT, 1, 1, on_event},
+        {WIRE_READY, 0, 1, on_ready},     {WIRE_DONE, 0, 1, on_done},
+        {WIRE_SAMPLE, 0, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, on_road_sample},
+        {WIRE_KNOB_USED, 0, 1, on_knob_used},
+    };
+    struct process *process = processes_of_handle(&run->processes, handle);
+    if (!process)
+        return why_set(why, ERR_GONE, "this road has no process (any more)");
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++)
+        if (messages[i].type == type && (process->stage ? messages[i].stage : messages[i].agent))
+            return messages[i].take(run, process, payload, why);
+    const struct wire_message *message = wire_find((uint16_t)type);
+    return why_set(why, ERR_INVALID, "%s may not say %s to kedged", process->record->row.process, message ? message->name : "that");
+}

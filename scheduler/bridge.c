@@ -188,14 +188,16 @@ static void age(struct record *record)
     struct wire_run_state *state = &record->state.row;
     char reason[WIRE_TEXT], since[32];
     text_from_duration(passed_ns, since, sizeof since);
-    record_text(reason, sizeof reason, "kedged is not running (last word %s ago, the run was %s%s%s); its processes may train on: "
-                "'kedge attach %s' schedules them again, 'kedge stop %s' ends them", since, wire_phase_name(state->phase),
-                state->reason[0] ? ": " : "", state->reason, state->run, state->run);
+    record_text(reason, sizeof reason,
+                "kedged is not running (last word %s ago, the run was %s%s%s); its processes may train on: "
+                "'kedge attach %s' schedules them again, 'kedge stop %s' ends them",
+                since, wire_phase_name(state->phase), state->reason[0] ? ": " : "", state->reason, state->run, state->run);
     record_text(state->reason, sizeof state->reason, "%s", reason);
     state->tokens_per_second = (double)NAN;
 }
 
-static int serve_past(const char *folder, const struct profile *profile, struct loop *loop, struct road *console, struct why *why)
+static int serve_past(const char *folder, const struct profile *profile, struct loop *loop, struct road *console,
+                      struct why *why)
 {
     struct past past = {.loop = loop, .record = record_new()};
     struct timeouts timeouts = timeouts_derive(profile->timeout_ns);

@@ -1,7 +1,7 @@
 /*
- * The end: stages are told to stop and say goodbye; then agents are told, who end what is left with force; then the run is over. Each
- * wait has a deadline, and what did not end in time is named in the reason: "stopped" is never said of processes that may still run
- * without saying so.
+ * The end: stages are told to stop and say goodbye; then agents are told, who end what is left with force; then the run is
+ * over. Each wait has a deadline, and what did not end in time is named in the reason: "stopped" is never said of processes
+ * that may still run without saying so.
  */
 #include <string.h>
 
@@ -71,8 +71,9 @@ static void be_over(struct run *run)
     knobs_end(run->knobs);
     record_text(reason, sizeof reason, "%s", run->end_reason);
     if (stages + agents > 0) {
-        record_text(reason, sizeof reason, "%s; %s on host %s%s did not report its end and may still run there", run->end_reason,
-                    first->record->row.process, first->record->row.host, stages + agents > 1 ? " and others" : "");
+        record_text(reason, sizeof reason, "%s; %s on host %s%s did not report its end and may still run there",
+                    run->end_reason, first->record->row.process, first->record->row.host,
+                    stages + agents > 1 ? " and others" : "");
         run_say(run, EVENT_ALERT, NULL, "left-over", "%s", reason);
     }
     if (run_phase(run) == PHASE_STOPPING)
@@ -88,12 +89,13 @@ static void say_awaited(struct run *run)
 {
     const struct process *first = NULL;
     char reason[WIRE_TEXT];
-    int left = run->ending == ENDING_WORKERS || stages_left(run, NULL) > 0 ? stages_left(run, &first) : agents_left(run, &first);
+    int left =
+        run->ending == ENDING_WORKERS || stages_left(run, NULL) > 0 ? stages_left(run, &first) : agents_left(run, &first);
     if (left == 0)
         return;
     record_text(reason, sizeof reason, "%s%s; waits for %s on host %s%s to end", run->end_reason,
-                run->ending == ENDING_WORKERS ? "" : "; what is left is killed", first->record->row.process, first->record->row.host,
-                left > 1 ? " and others" : "");
+                run->ending == ENDING_WORKERS ? "" : "; what is left is killed", first->record->row.process,
+                first->record->row.host, left > 1 ? " and others" : "");
     run_set_reason(run, reason);
 }
 

@@ -1,8 +1,9 @@
 /*
  * Events for people, folded: a storm of the same thing costs one row a second, with a count.
  *
- * Per (source, code) a window of one second: the first event opens it and is shown; a repeated text, or more than a handful of
- * different ones, is only counted; when the window closes, one row says how many there were. Pure: the caller passes the time.
+ * Per (source, code) a window of one second: the first event opens it and is shown; a repeated text, or more than a handful
+ * of different ones, is only counted; when the window closes, one row says how many there were. Pure: the caller passes the
+ * time.
  */
 #ifndef KEDGE_SCHEDULER_EVENTS_H
 #define KEDGE_SCHEDULER_EVENTS_H

@@ -1,6 +1,7 @@
 /*
- * Forming: agents → processes → layers → roads → START. forming_advance looks at what stands and does all that can be done next, so
- * the order in which news arrives does not matter; forming_deadline says who is awaited, and ends the run when patience is over.
+ * Forming: agents → processes → layers → roads → START. forming_advance looks at what stands and does all that can be done
+ * next, so the order in which news arrives does not matter; forming_deadline says who is awaited, and ends the run when
+ * patience is over.
  */
 #include <stdio.h>
 #include <string.h>
@@ -108,12 +109,14 @@ static void tell_roads(struct run *run)
 {
     for (int i = 0; i < run->plan.road_count; i++) {
         const struct plan_road *road = &run->plan.roads[i];
-        struct process *from = processes_stage(&run->processes, road->from), *to = processes_stage(&run->processes, road->to);
+        struct process *from = processes_stage(&run->processes, road->from),
+                       *to = processes_stage(&run->processes, road->to);
         if (!may_have_roads(from) || !may_have_roads(to) || run->road_told[i])
             continue;
         if (!to->record->announce[0]) {
             char reason[WIRE_TEXT];
-            record_text(reason, sizeof reason, "%s on host %s says no address where %s could reach it; set listen in [host %s]",
+            record_text(reason, sizeof reason,
+                        "%s on host %s says no address where %s could reach it; set listen in [host %s]",
                         to->record->row.process, to->record->row.host, from->record->row.process, to->record->row.host);
             run_move(run, PHASE_STOPPING, reason);
             ending_begin(run, run->timeouts.grace_ns);
@@ -181,12 +184,13 @@ void forming_deadline(struct run *run)
     text_from_duration(run->deadline_ns - run->since_ns, patience, sizeof patience);
     if (now_ns < run->deadline_ns) {
         text_from_duration(now_ns - run->since_ns, passed, sizeof passed);
-        record_text(sentence, sizeof sentence, "waits for %s%s to %s, %s of %s", who, others, wishes[awaited], passed, patience);
+        record_text(sentence, sizeof sentence, "waits for %s%s to %s, %s of %s", who, others, wishes[awaited], passed,
+                    patience);
         run_set_reason(run, sentence);
         return;
     }
-    record_text(sentence, sizeof sentence, "%s%s did not %s within %s; log/%s.log in the run's folder may tell why", who, others,
-                wishes[awaited], patience, first->record->row.process);
+    record_text(sentence, sizeof sentence, "%s%s did not %s within %s; log/%s.log in the run's folder may tell why", who,
+                others, wishes[awaited], patience, first->record->row.process);
     run_move(run, PHASE_STOPPING, sentence);
     ending_begin(run, run->timeouts.grace_ns);
 }
@@ -203,7 +207,8 @@ void forming_waiting(const struct run *run, const struct process *process, char 
     if (!process->stage && own == AWAIT_NOTHING)
         return;
     if (process->stage && (awaited < own || own == AWAIT_NOTHING) && first)
-        record_text(out, size, "waits for %s to %s, %s of %s", first->record->row.process, wishes[awaited], passed, patience);
+        record_text(out, size, "waits for %s to %s, %s of %s", first->record->row.process, wishes[awaited], passed,
+                    patience);
     else
         record_text(out, size, "has yet to %s, %s of %s", wishes[own], passed, patience);
 }

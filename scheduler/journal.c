@@ -40,8 +40,8 @@ static bool is_full(int number)
     return number == ENOSPC || number == EDQUOT || number == EFBIG;
 }
 
-/* SQLITE_FULL is only ENOSPC; a quota or a file size limit is an I/O error, and the file that failed (the database or its log) knows
- * which. The shared memory beside them does not: there the free room decides. */
+/* SQLITE_FULL is only ENOSPC; a quota or a file size limit is an I/O error, and the file that failed (the database or its
+ * log) knows which. The shared memory beside them does not: there the free room decides. */
 static bool disk_is_full(const struct journal *journal, int rc)
 {
     struct statvfs disk;
@@ -132,8 +132,8 @@ static int prepare(struct journal *journal, struct why *why)
         for (size_t i = 0; i < tables_columns((enum table_id)t); i++)
             buf_format(&sql, i ? ",?" : "?");
         buf_format(&sql, ")");
-        int rc = sqlite3_prepare_v3(journal->db, (const char *)buf_peek(&sql), (int)buf_used(&sql), SQLITE_PREPARE_PERSISTENT,
-                                    &journal->put[t], NULL);
+        int rc = sqlite3_prepare_v3(journal->db, (const char *)buf_peek(&sql), (int)buf_used(&sql),
+                                    SQLITE_PREPARE_PERSISTENT, &journal->put[t], NULL);
         buf_clear(&sql);
         if (rc != SQLITE_OK)
             return fail(journal, rc, why);
@@ -182,8 +182,8 @@ static int prune(struct journal *journal)
         const struct table *table = tables_get((enum table_id)t);
         if (table->keep == 0)
             continue;
-        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid <= (SELECT max(rowid) FROM %s) - %ld", table->name, table->name,
-                 table->keep);
+        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid <= (SELECT max(rowid) FROM %s) - %ld", table->name,
+                 table->name, table->keep);
         int rc = sqlite3_exec(journal->db, sql, NULL, NULL, NULL);
         if (rc != SQLITE_OK)
             return rc;
@@ -318,7 +318,8 @@ static int read_table(struct journal *journal, enum table_id id, place_cb *place
 {
     char sql[160];
     sqlite3_stmt *statement = NULL;
-    snprintf(sql, sizeof sql, "SELECT * FROM %s ORDER BY %s LIMIT %d", tables_get(id)->name, tables_get(id)->order, RECORD_EVENTS);
+    snprintf(sql, sizeof sql, "SELECT * FROM %s ORDER BY %s LIMIT %d", tables_get(id)->name, tables_get(id)->order,
+             RECORD_EVENTS);
     int rc = sqlite3_prepare_v2(journal->db, sql, -1, &statement, NULL);
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(statement);
@@ -337,8 +338,9 @@ static int read_table(struct journal *journal, enum table_id id, place_cb *place
 static int read_all(struct journal *journal, struct record *record, struct why *why)
 {
     static place_cb *const places[] = {
-        [TABLE_HEAD] = place_head,   [TABLE_STATE] = place_state,   [TABLE_PROCESSES] = place_process, [TABLE_ROADS] = place_road,
-        [TABLE_KNOBS] = place_knob,  [TABLE_LEDGER] = place_ledger, [TABLE_EVENTS] = place_event,
+        [TABLE_HEAD] = place_head,    [TABLE_STATE] = place_state, [TABLE_PROCESSES] = place_process,
+        [TABLE_ROADS] = place_road,   [TABLE_KNOBS] = place_knob,  [TABLE_LEDGER] = place_ledger,
+        [TABLE_EVENTS] = place_event,
     };
     int err = check_schema(journal, why);
     for (size_t t = 0; t < sizeof places / sizeof *places && err == 0; t++)

@@ -1,10 +1,11 @@
 /*
- * The journal of a run: RUN/run.db (SQLite, write-ahead log). It follows the record: once a second, and at once when something
- * changed that must not be lost, every row that is newer than what was written goes into one transaction. Killed at any moment, the file is
- * that of the last whole transaction.
+ * The journal of a run: RUN/run.db (SQLite, write-ahead log). It follows the record: once a second, and at once when
+ * something changed that must not be lost, every row that is newer than what was written goes into one transaction. Killed
+ * at any moment, the file is that of the last whole transaction.
  *
- * Columns are the fields of the wire table, so a row on disk is a row of the language. Samples are queued between two writes. Everything is
- * bounded: the queues in memory, and rows on disk by pruning the oldest. A failed write changes nothing and is tried again by the next one.
+ * Columns are the fields of the wire table, so a row on disk is a row of the language. Samples are queued between two
+ * writes. Everything is bounded: the queues in memory, and rows on disk by pruning the oldest. A failed write changes
+ * nothing and is tried again by the next one.
  */
 #ifndef KEDGE_SCHEDULER_JOURNAL_H
 #define KEDGE_SCHEDULER_JOURNAL_H
@@ -18,8 +19,9 @@
 
 struct journal;
 
-/* Open FOLDER/run.db for writing. When it is of this run and not over, *adopted and `record` is filled. Otherwise an old file is kept as
- * run.db.1 and a new one is begun. ERR_EXISTS-like: a run that is over is ERR_REFUSED with the remedy. */
+/* Open FOLDER/run.db for writing. When it is of this run and not over, *adopted and `record` is filled. Otherwise an old
+ * file is kept as run.db.1 and a new one is begun. A run that is over is
+ * ERR_REFUSED with the remedy. */
 int journal_open(const char *folder, uint64_t run_id, struct record *record, bool *adopted, struct journal **journal,
                  struct why *why);
 void journal_close(struct journal *journal); /* what was not written is lost; NULL is fine */

@@ -78,7 +78,8 @@ static void write_journal(struct kedged *kedged)
         char text[WIRE_TEXT];
         uint64_t lost = journal_lost_samples(kedged->journal) - kedged->lost_samples;
         kedged->lost_samples += lost;
-        record_text(text, sizeof text, "the journal is written again; %llu samples were lost meanwhile", (unsigned long long)lost);
+        record_text(text, sizeof text, "the journal is written again; %llu samples were lost meanwhile",
+                    (unsigned long long)lost);
         run_note(kedged->run, EVENT_INFO, "journal", text);
     }
     kedged->journal_failed = err < 0;
@@ -312,7 +313,8 @@ static int load_credentials(struct kedged *kedged, struct why *why)
 static void find_address(const struct kedged *kedged, char *out, size_t size)
 {
     struct record *old = record_new();
-    bool is_ours = journal_read(kedged->folder, old, NULL) == 0 && old->state.row.run_id == kedged->run_id && old->control[0];
+    bool is_ours =
+        journal_read(kedged->folder, old, NULL) == 0 && old->state.row.run_id == kedged->run_id && old->control[0];
     snprintf(out, size, "%s", is_ours ? old->control : kedged->profile.listen);
     record_free(old);
 }
@@ -339,8 +341,9 @@ static int start_run(struct kedged *kedged, struct why *why)
     if (err < 0)
         return err;
     if (adopted && kedged->record->profile_hash != profile_hash(&kedged->profile))
-        return why_set(why, ERR_REFUSED, "%s/run.ini was changed while the run is under way; put it back, or 'kedge stop %s'",
-                       kedged->folder, kedged->profile.name);
+        return why_set(why, ERR_REFUSED,
+                       "%s/run.ini was changed while the run is under way; put it back, or 'kedge stop %s'", kedged->folder,
+                       kedged->profile.name);
     record_text(kedged->record->control, sizeof kedged->record->control, "%s", listener_address(kedged->control));
     kedged->run = run_new(&kedged->profile, &kedged->plan, kedged->run_id, kedged->record, &sink, kedged);
     kedged->viewers = viewers_new(kedged->loop, kedged->record, &consoles, take_order, kedged);

@@ -1,5 +1,6 @@
 /*
- * The scheduler of one run as a process: it joins the pure run to roads, journal, consoles and signals, and decides nothing itself.
+ * The scheduler of one run as a process: it joins the pure run to roads, journal, consoles and signals, and decides nothing
+ * itself.
  */
 #ifndef KEDGE_SCHEDULER_KEDGED_H
 #define KEDGE_SCHEDULER_KEDGED_H

@@ -153,7 +153,8 @@ int knobs_propose(struct knobs *knobs, const char *name, const char *value, cons
         return why_set(why, ERR_REFUSED, "%s=%s would begin at step %llu, and the run ends at step %llu", full, new_text,
                        (unsigned long long)from_step, (unsigned long long)last_step);
     if (knobs->pending_count == KNOBS_PENDING)
-        return why_set(why, ERR_FULL, "%d changes wait already to be used by a step; try again when they are", KNOBS_PENDING);
+        return why_set(why, ERR_FULL, "%d changes wait already to be used by a step; try again when they are",
+                       KNOBS_PENDING);
     struct record_ledger *row = record_add_ledger(knobs->record);
     row->from_step = from_step;
     row->row.state = LEDGER_PROPOSED;
@@ -217,8 +218,8 @@ int knobs_used(struct knobs *knobs, int replica, const struct wire_knob_used *us
     *replaced = 0;
     struct record_ledger *ledger = record_find_ledger(knobs->record, used->ledger);
     if (!ledger)
-        return why_set(why, ERR_INVALID, "%s=%s was used at step %llu for ledger row %llu, which nobody proposed", used->name,
-                       used->value, (unsigned long long)used->step, (unsigned long long)used->ledger);
+        return why_set(why, ERR_INVALID, "%s=%s was used at step %llu for ledger row %llu, which nobody proposed",
+                       used->name, used->value, (unsigned long long)used->step, (unsigned long long)used->ledger);
     if (strcmp(ledger->row.name, used->name) != 0 || strcmp(ledger->row.new_value, used->value) != 0)
         return why_set(why, ERR_INVALID, "ledger row %llu asks for %s=%s, but %s=%s was used at step %llu",
                        (unsigned long long)used->ledger, ledger->row.name, ledger->row.new_value, used->name, used->value,

@@ -4,8 +4,9 @@
  *   proposed ──used by stage 0 of every replica──▶ active at the step that really used it
  *       └─────replaced by a newer one, or the run ended first──▶ refused
  *
- * kedged only says "from step N on"; stage 0 stamps the value on the first step ≥ N and answers with that step. So the ledger tells
- * what happened and not what was wished. Sending a pending change again is harmless: stage 0 knows it by its ledger id.
+ * kedged only says "from step N on"; stage 0 stamps the value on the first step ≥ N and answers with that step. So the
+ * ledger tells what happened and not what was wished. Sending a pending change again is harmless: stage 0 knows it by its
+ * ledger id.
  */
 #ifndef KEDGE_SCHEDULER_KNOBS_H
 #define KEDGE_SCHEDULER_KNOBS_H
@@ -19,14 +20,15 @@
 
 struct knobs;
 
-/* The record may hold a ledger already (adoption): its active rows are applied to a copy of the profile. It must outlive the knobs. */
+/* The record may hold a ledger already (adoption): its active rows are applied to a copy of the profile. It must outlive
+ * the knobs. */
 struct knobs *knobs_new(const struct profile *profile, int replicas, struct record *record);
 void knobs_free(struct knobs *knobs);
 
 /* The profile with the values that are active now. */
 const struct profile *knobs_profile(const struct knobs *knobs);
-/* Check against the settings table and write the ledger row. `newest_step` is the newest step known, `last_step` the run's last one.
- * 0 with *ledger = its id, or 0 when the value is what it is already. */
+/* Check against the settings table and write the ledger row. `newest_step` is the newest step known, `last_step` the
+ * run's last one. 0 with *ledger = its id, or 0 when the value is what it is already. */
 int knobs_propose(struct knobs *knobs, const char *name, const char *value, const char *who, uint64_t newest_step,
                   uint64_t last_step, uint64_t *ledger, struct why *why);
 /* The oldest change with an id > after that this replica has not used yet; false when there is none. */

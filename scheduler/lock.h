@@ -1,6 +1,7 @@
 /*
- * RUN/kedged.lock: who schedules this run. Held with flock as long as the process lives, so a killed one leaves a lock that nobody
- * holds and the next one takes over. Its text, "PID START RUN", is for those who look for the process (START: field 22 of /proc/PID/stat).
+ * RUN/kedged.lock: who schedules this run. Held with flock as long as the process lives, so a killed one leaves a lock that
+ * nobody holds and the next one takes over. Its text, "PID START RUN", is for those who look for the process (START: field
+ * 22 of /proc/PID/stat).
  */
 #ifndef KEDGE_SCHEDULER_LOCK_H
 #define KEDGE_SCHEDULER_LOCK_H

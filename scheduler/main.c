@@ -125,7 +125,8 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--json") == 0)
             as_json = true;
         else if (argv[i][0] == '-')
-            return strcmp(argv[i], "--folder") == 0 ? complain("", argv[i], " needs the run's folder") : complain("there is no option '", argv[i], "'");
+            return strcmp(argv[i], "--folder") == 0 ? complain("", argv[i], " needs the run's folder")
+                                                    : complain("there is no option '", argv[i], "'");
         else if (count == 2)
             return complain("'", argv[i], "' is one word too many");
         else

@@ -178,6 +178,6 @@ void numbers_waiting(const struct plan *plan, int index, const struct wire_sampl
     int peer = index + causes[worst].neighbour;
     bool has_peer = causes[worst].neighbour != 0 && peer >= 0 && peer < plan->stage_count &&
                     plan->stages[peer].replica == plan->stages[index].replica;
-    record_text(out, size, "waits for %s%s, %.0f %% of the step", causes[worst].words, has_peer ? plan->stages[peer].process : "",
-                100 * (share < 1 ? share : 1));
+    record_text(out, size, "waits for %s%s, %.0f %% of the step", causes[worst].words,
+                has_peer ? plan->stages[peer].process : "", 100 * (share < 1 ? share : 1));
 }

@@ -1,8 +1,9 @@
 /*
  * The run in numbers: from the stages' samples to what people look at. Pure: the caller passes the time.
  *
- * "Unknown" is NaN and never 0. The step is the newest one for which the last stage's sample came; samples may be lost (telemetry
- * is latest-wins), so nothing is summed that a gap would falsify: tokens are steps × tokens of a step, bytes are the roads' own counters.
+ * "Unknown" is NaN and never 0. The step is the newest one for which the last stage's sample came; samples may be lost
+ * (telemetry is latest-wins), so nothing is summed that a gap would falsify: tokens are steps × tokens of a step, bytes are
+ * the roads' own counters.
  */
 #ifndef KEDGE_SCHEDULER_NUMBERS_H
 #define KEDGE_SCHEDULER_NUMBERS_H

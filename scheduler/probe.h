@@ -1,6 +1,6 @@
 /*
- * The shape of a checkpoint, asked of `kedge-worker probe PATH` (nobody but the worker reads a model folder): only for `kedged plan`, a
- * run's own profile has the shape in it already.
+ * The shape of a checkpoint, asked of `kedge-worker probe PATH` (nobody but the worker reads a model folder): only for
+ * `kedged plan`, a run's own profile has the shape in it already.
  */
 #ifndef KEDGE_SCHEDULER_PROBE_H
 #define KEDGE_SCHEDULER_PROBE_H

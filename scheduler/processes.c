@@ -14,8 +14,10 @@ static struct process *add(struct processes *processes, struct record *record, c
     struct record_process *row = record_find_process(record, name);
     if (!row) {
         row = &record->processes[record->process_count++];
-        *row = (struct record_process){
-            .row = {.role = stage ? ROLE_STAGE : ROLE_AGENT, .incarnation = 1, .heard_ns_ago = UINT64_MAX, .compute_share = (double)NAN}};
+        *row = (struct record_process){.row = {.role = stage ? ROLE_STAGE : ROLE_AGENT,
+                                               .incarnation = 1,
+                                               .heard_ns_ago = UINT64_MAX,
+                                               .compute_share = (double)NAN}};
         record_text(row->row.process, sizeof row->row.process, "%s", name);
         record_text(row->row.host, sizeof row->row.host, "%s", processes->profile->hosts[host].name);
     }
@@ -32,8 +34,8 @@ static struct process *add(struct processes *processes, struct record *record, c
     return process;
 }
 
-void processes_init(struct processes *processes, const struct profile *profile, const struct plan *plan, struct record *record,
-                    uint64_t now_ns)
+void processes_init(struct processes *processes, const struct profile *profile, const struct plan *plan,
+                    struct record *record, uint64_t now_ns)
 {
     *processes = (struct processes){.profile = profile, .plan = plan};
     for (int64_t i = 0; i < profile->host_count; i++) {
@@ -83,9 +85,9 @@ static struct process *check_name(struct processes *processes, const struct wire
         for (size_t i = 0; i < processes->count; i++)
             names[i] = processes->all[i].record->row.process;
         const char *nearest = text_nearest(hello->name, names, processes->count);
-        why_set(why, ERR_REFUSED, "'%s' on host %s is no process of run %s%s%s; it has %zu agents and %d stages", hello->name,
-                hello->host, processes->profile->name, nearest ? "; the nearest name is " : "", nearest ? nearest : "",
-                processes->agents, processes->plan->stage_count);
+        why_set(why, ERR_REFUSED, "'%s' on host %s is no process of run %s%s%s; it has %zu agents and %d stages",
+                hello->name, hello->host, processes->profile->name, nearest ? "; the nearest name is " : "",
+                nearest ? nearest : "", processes->agents, processes->plan->stage_count);
     }
     return process;
 }
@@ -94,14 +96,16 @@ static int check_host(const struct process *process, const struct wire_hello *he
 {
     const struct wire_process_row *row = &process->record->row;
     if (hello->role != row->role)
-        return why_set(why, ERR_REFUSED, "%s says that its role is %s, but it is %s", row->process, wire_role_name(hello->role),
-                       wire_role_name(row->role));
+        return why_set(why, ERR_REFUSED, "%s says that its role is %s, but it is %s", row->process,
+                       wire_role_name(hello->role), wire_role_name(row->role));
     if (strcmp(hello->host, row->host) != 0)
-        return why_set(why, ERR_REFUSED, "%s belongs on host %s, but host %s speaks for it", row->process, row->host, hello->host);
+        return why_set(why, ERR_REFUSED, "%s belongs on host %s, but host %s speaks for it", row->process, row->host,
+                       hello->host);
     if (hello->profile_hash != 0 && hello->profile_hash != profile_hash)
-        return why_set(why, ERR_REFUSED,
-                       "%s on host %s works by another profile (hash %016llx, this run has %016llx); stop it and start the run again",
-                       row->process, row->host, (unsigned long long)hello->profile_hash, (unsigned long long)profile_hash);
+        return why_set(
+            why, ERR_REFUSED,
+            "%s on host %s works by another profile (hash %016llx, this run has %016llx); stop it and start the run again",
+            row->process, row->host, (unsigned long long)hello->profile_hash, (unsigned long long)profile_hash);
     if (process->record->nonce != 0 && hello->host_nonce != 0 && hello->host_nonce != process->record->nonce)
         return why_set(why, ERR_REFUSED, "host %s is another machine than before (its address was given away?)", row->host);
     return 0;
@@ -111,19 +115,19 @@ static int check_life(const struct process *process, const struct wire_hello *he
 {
     const struct wire_process_row *row = &process->record->row;
     if (incarnation < row->incarnation)
-        return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s is too old, %u has taken its place", incarnation, row->process,
-                       row->host, row->incarnation);
-    if (process->stage && incarnation > row->incarnation)
-        return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s was never asked for, the newest is %u", incarnation,
+        return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s is too old, %u has taken its place", incarnation,
                        row->process, row->host, row->incarnation);
+    if (process->stage && incarnation > row->incarnation)
+        return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s was never asked for, the newest is %u",
+                       incarnation, row->process, row->host, row->incarnation);
     if (process->stage && !process->record->spawned)
         return why_set(why, ERR_REFUSED, "%s on host %s was not asked to start yet", row->process, row->host);
     if (process->stage && row->state == PROCESS_EXITED)
         return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s is over: %s", incarnation, row->process, row->host,
                        process->ending[0] ? process->ending : "its agent reported its end");
     if (process->handle && hello->pid != row->pid)
-        return why_set(why, ERR_REFUSED, "%s on host %s is here already as pid %u; pid %u is one too many", row->process, row->host,
-                       row->pid, hello->pid);
+        return why_set(why, ERR_REFUSED, "%s on host %s is here already as pid %u; pid %u is one too many", row->process,
+                       row->host, row->pid, hello->pid);
     return 0;
 }
 
@@ -150,7 +154,8 @@ void process_ending(const struct process *process, const struct wire_process *re
                     report->reason[0] ? ": " : "", report->reason);
 }
 
-void process_address(const struct processes *processes, const struct process *process, const char *address, char *out, size_t size)
+void process_address(const struct processes *processes, const struct process *process, const char *address, char *out,
+                     size_t size)
 {
     const char *colon = strrchr(address, ':');
     uint64_t port = 0, nth = 0;

@@ -1,9 +1,9 @@
 /*
- * Who belongs to a run: one agent per host of the profile and one process per stage of the plan; who may speak for them, and what is
- * said about them in words. Agents come first in the table, stages follow in the plan's order.
+ * Who belongs to a run: one agent per host of the profile and one process per stage of the plan; who may speak for them, and
+ * what is said about them in words. Agents come first in the table, stages follow in the plan's order.
  *
- * Identity is (name, host, incarnation): a road of an older incarnation, of another host or of a second process with the same name
- * is refused with the reason. A process that comes again with the same pid takes its place back.
+ * Identity is (name, host, incarnation): a road of an older incarnation, of another host or of a second process with the
+ * same name is refused with the reason. A process that comes again with the same pid takes its place back.
  */
 #ifndef KEDGE_SCHEDULER_PROCESSES_H
 #define KEDGE_SCHEDULER_PROCESSES_H
@@ -36,8 +36,8 @@ struct processes {
 };
 
 /* Rows that are in the record already keep their state (adoption). */
-void processes_init(struct processes *processes, const struct profile *profile, const struct plan *plan, struct record *record,
-                    uint64_t now_ns);
+void processes_init(struct processes *processes, const struct profile *profile, const struct plan *plan,
+                    struct record *record, uint64_t now_ns);
 struct process *processes_find(struct processes *processes, const char *name);
 struct process *processes_of_handle(struct processes *processes, const void *handle);
 struct process *processes_agent(struct processes *processes, const struct process *stage);
@@ -48,7 +48,9 @@ struct process *processes_check(struct processes *processes, const struct wire_h
                                 uint64_t profile_hash, struct why *why);
 /* A worker's end in a sentence: "r0s1 on host b was killed by signal 9 (Killed)". */
 void process_ending(const struct process *process, const struct wire_process *report, char *out, size_t size);
-/* The address of host row + the number of the process on its host, when it has a port: every process needs one of its own. */
-void process_address(const struct processes *processes, const struct process *process, const char *address, char *out, size_t size);
+/* The address of host row + the number of the process on its host, when it has a port: every process needs one of its
+ * own. */
+void process_address(const struct processes *processes, const struct process *process, const char *address, char *out,
+                     size_t size);
 
 #endif

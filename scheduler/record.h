@@ -1,10 +1,10 @@
 /*
  * What is known about a run, in rows: the one thing that the run's state machine writes, viewers show and the journal keeps.
  *
- * Everything has a fixed maximum, so the memory of a scheduler is known from birth. Every row carries the version at which it
- * changed last; whoever follows the record (a viewer, the journal) remembers the version that it has seen and takes what is newer.
- * A follower that could not write simply does not advance, and nothing has to be queued for it. Events and ledger rows live in
- * rings by id.
+ * Everything has a fixed maximum, so the memory of a scheduler is known from birth. Every row carries the version at which
+ * it changed last; whoever follows the record (a viewer, the journal) remembers the version that it has seen and takes what
+ * is newer. A follower that could not write simply does not advance, and nothing has to be queued for it. Events and ledger
+ * rows live in rings by id.
  */
 #ifndef KEDGE_SCHEDULER_RECORD_H
 #define KEDGE_SCHEDULER_RECORD_H

@@ -33,7 +33,8 @@ void run_set_reason(struct run *run, const char *reason)
     record_touch(run->record, &state->version);
 }
 
-void run_say(struct run *run, enum event_level level, const struct process *process, const char *code, const char *format, ...)
+void run_say(struct run *run, enum event_level level, const struct process *process, const char *code, const char *format,
+             ...)
 {
     struct wire_event_row row = {.step = run->record->state.row.step, .level = (uint8_t)level};
     char text[2 * WIRE_TEXT];
@@ -223,8 +224,8 @@ void run_gone(struct run *run, void *handle, int err, const char *reason)
     else if (run->ending != ENDING_NOT && err == 0)
         process_set_state(run, process, PROCESS_EXITED);
     bool expected = run->ending != ENDING_NOT || row->state == PROCESS_EXITED;
-    run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, "control-lost", "%s on host %s is not connected any more: %s", row->process,
-            row->host, reason);
+    run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, "control-lost", "%s on host %s is not connected any more: %s",
+            row->process, row->host, reason);
     if (run->ending != ENDING_NOT)
         ending_advance(run);
 }
@@ -271,11 +272,21 @@ static void refresh_process(struct run *run, struct process *process)
     record_touch(run->record, &process->record->version);
 }
 
+/* "r0s1 on host b has not been heard of for 12 s; …": nobody knows more. */
+static void describe_silence(const struct process *process, char *out, size_t size)
+{
+    char since[32];
+    text_from_duration(clock_now_ns() - process->gone_ns, since, sizeof since);
+    record_text(out, size, "%s on host %s has not been heard of for %s; %s", process->record->row.process,
+                process->record->row.host, since,
+                process->stage ? "it may train on and come back" : "its workers train on without it");
+}
+
 /* While training: who is silent. A lease without news is an alert, and training goes on as far as we know. */
 static void watch_silence(struct run *run)
 {
     const struct process *worst = NULL;
-    char since[32], reason[WIRE_TEXT] = "";
+    char text[WIRE_TEXT] = "";
     for (size_t i = 0; i < run->processes.count; i++) {
         struct process *process = &run->processes.all[i];
         if (process->handle || process->gone_ns == 0 || process->record->row.state == PROCESS_EXITED)
@@ -285,16 +296,13 @@ static void watch_silence(struct run *run)
         if (process->gone_told || clock_now_ns() - process->gone_ns < run->timeouts.lease_ns)
             continue;
         process->gone_told = true;
-        text_from_duration(run->timeouts.lease_ns, since, sizeof since);
-        run_say(run, EVENT_ALERT, process, "silent", "%s on host %s has not been heard of for %s; it may train on",
-                process->record->row.process, process->record->row.host, since);
+        describe_silence(process, text, sizeof text);
+        run_say(run, EVENT_ALERT, process, "silent", "%s", text);
     }
-    if (worst) {
-        text_from_duration(clock_now_ns() - worst->gone_ns, since, sizeof since);
-        record_text(reason, sizeof reason, "%s on host %s has not been heard of for %s; it may train on and come back",
-                    worst->record->row.process, worst->record->row.host, since);
-    }
-    run_set_reason(run, reason);
+    text[0] = '\0';
+    if (worst)
+        describe_silence(worst, text, sizeof text);
+    run_set_reason(run, text);
 }
 
 static void refresh(struct run *run)
@@ -339,7 +347,8 @@ static void adopt(struct run *run)
     enum run_phase phase = run_phase(run);
     run->trained_before_ns = run->record->state.row.trained_ns;
     run->training_since_ns = phase == PHASE_TRAINING ? clock_now_ns() : 0;
-    run_say(run, EVENT_WARN, NULL, "adopt", "kedged started again; the run was %s at step %llu, processes are taken back as they come",
+    run_say(run, EVENT_WARN, NULL, "adopt",
+            "kedged started again; the run was %s at step %llu, processes are taken back as they come",
             wire_phase_name(phase), (unsigned long long)run->record->state.row.step);
     if (phase == PHASE_STOPPING || phase == PHASE_FINISHED) {
         run->ending = ENDING_WORKERS;

@@ -1,16 +1,18 @@
 /*
- * The run's state machine: what kedged decides. Pure: no socket, no file, no clock of its own (clock_now_ns, which tests own).
+ * The run's state machine: what kedged decides. Pure: no socket, no file, no clock of its own (clock_now_ns, which tests
+ * own).
  *
  *   forming ──all roads stand──▶ training ◀──order──▶ holding        (a lost process or road, drift: holding with the reason)
  *      │                            │  └──all stages done──▶ finished
  *      └────────order, failure──────┴───order──▶ stopping ──processes are gone──▶ stopped
  *
- * The owner translates: a road's HELLO, messages and end, an order, a tick of the clock come in; sends and closes go out through the
- * sink; all that is known is in the record, which viewers and journal follow. `handle` is the owner's name for a road.
- * A record with a phase in it is adopted: processes take their places back by their HELLO.
+ * The owner translates: a road's HELLO, messages and end, an order, a tick of the clock come in; sends and closes go out
+ * through the sink; all that is known is in the record, which viewers and journal follow. `handle` is the owner's name for a
+ * road. A record with a phase in it is adopted: processes take their places back by their HELLO.
  *
- * What a process says again after a new HELLO is harmless: an agent reports all its children, a worker its readiness. What kedged says
- * again is harmless too: ASSIGN and ROAD while forming, START while training, HOLD while holding, STOP at the end, pending KNOBs.
+ * What a process says again after a new HELLO is harmless: an agent reports all its children, a worker its readiness. What
+ * kedged says again is harmless too: ASSIGN and ROAD while forming, START while training, HOLD while holding, STOP at the
+ * end, pending KNOBs.
  */
 #ifndef KEDGE_SCHEDULER_RUN_H
 #define KEDGE_SCHEDULER_RUN_H

@@ -1,6 +1,7 @@
 /*
- * What agents and workers say, and what follows from it. Each message has a row: who may say it, and the function that takes it. A
- * function that returns a negative err has met something that a sane process does not say: its road is closed with the reason.
+ * What agents and workers say, and what follows from it. Each message has a row: who may say it, and the function that takes
+ * it. A function that returns a negative err has met something that a sane process does not say: its road is closed with the
+ * reason.
  */
 #include <math.h>
 #include <signal.h>
@@ -57,7 +58,8 @@ static int on_process(struct run *run, struct process *agent, const void *payloa
         return 0;
     }
     if (report->state != PROCESS_EXITED)
-        return why_set(why, ERR_INVALID, "%s reports %s in state %u", agent->record->row.process, row->process, report->state);
+        return why_set(why, ERR_INVALID, "%s reports %s in state %u", agent->record->row.process, row->process,
+                       report->state);
     process_ending(process, report, process->ending, sizeof process->ending);
     record_text(row->waiting, sizeof row->waiting, "%s", process->ending);
     process_set_state(run, process, PROCESS_EXITED);
@@ -77,8 +79,8 @@ static int on_ready(struct run *run, struct process *process, const void *payloa
         run->record->urgent = true;
         text_from_bytes(ready->memory_bytes, memory, sizeof memory);
         if (ready->state == READY_LOADED)
-            run_say(run, EVENT_INFO, process, "loaded", "%s on host %s holds layers %u–%u: %llu parameters in %s", row->row.process,
-                    row->row.host, row->row.first_layer, row->row.first_layer + row->row.layers - 1u,
+            run_say(run, EVENT_INFO, process, "loaded", "%s on host %s holds layers %u–%u: %llu parameters in %s",
+                    row->row.process, row->row.host, row->row.first_layer, row->row.first_layer + row->row.layers - 1u,
                     (unsigned long long)ready->parameters, memory);
         else
             process_set_state(run, process, PROCESS_READY);
@@ -91,24 +93,29 @@ static int on_ready(struct run *run, struct process *process, const void *payloa
 
 static int on_event(struct run *run, struct process *process, const void *payload, struct why *why)
 {
-    static const struct { const char *code; enum hold_cause cause; } holds[] = {{"peer-lost", CAUSE_ROAD}, {"drift", CAUSE_DRIFT}};
+    static const struct {
+        const char *code;
+        enum hold_cause cause;
+    } holds[] = {{"peer-lost", CAUSE_ROAD}, {"drift", CAUSE_DRIFT}};
     const struct wire_event *event = payload;
     (void)why;
-    struct wire_event_row row = {.step = event->step, .level = event->level, .incarnation = process->record->row.incarnation};
+    struct wire_event_row row = {
+        .step = event->step, .level = event->level, .incarnation = process->record->row.incarnation};
     record_text(row.source, sizeof row.source, "%s", process->record->row.process);
     record_text(row.code, sizeof row.code, "%s", event->code);
     record_text(row.text, sizeof row.text, "%s", event->text);
     if (run->ending != ENDING_NOT)
         row.level = EVENT_INFO; /* roads end when processes do */
     events_add(run->events, &row, clock_now_ns());
-    if (event->level != EVENT_ALERT || !process->stage || (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
+    if (event->level != EVENT_ALERT || !process->stage ||
+        (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
         return 0;
     for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
         if (strcmp(event->code, holds[i].code) != 0)
             continue;
         char reason[WIRE_TEXT];
-        record_text(reason, sizeof reason, "%s on host %s: %s; 'kedge stop %s' ends the run", row.source, process->record->row.host,
-                    row.text, run->profile.name);
+        record_text(reason, sizeof reason, "%s on host %s: %s; 'kedge stop %s' ends the run", row.source,
+                    process->record->row.host, row.text, run->profile.name);
         run_hold(run, holds[i].cause, reason);
     }
     return 0;
@@ -145,7 +152,8 @@ static int on_knob_used(struct run *run, struct process *process, const void *pa
         run_say(run, EVENT_ALERT, process, "knob", "%s", own.text);
         return 0;
     }
-    run_say(run, EVENT_INFO, process, "knob", "%s is %s from step %llu on", used->name, used->value, (unsigned long long)used->step);
+    run_say(run, EVENT_INFO, process, "knob", "%s is %s from step %llu on", used->name, used->value,
+            (unsigned long long)used->step);
     if (replaced > 0)
         run_say(run, EVENT_INFO, process, "knob", "ledger row %llu was replaced by row %llu before any step used it",
                 (unsigned long long)replaced, (unsigned long long)used->ledger);
@@ -157,8 +165,8 @@ static int on_sample(struct run *run, struct process *process, const void *paylo
     const struct wire_sample *sample = payload;
     struct wire_process_row *row = &process->record->row;
     if (sample->step > run->record->state.row.steps)
-        return why_set(why, ERR_INVALID, "%s samples step %llu of a run of %llu", row->process, (unsigned long long)sample->step,
-                       (unsigned long long)run->record->state.row.steps);
+        return why_set(why, ERR_INVALID, "%s samples step %llu of a run of %llu", row->process,
+                       (unsigned long long)sample->step, (unsigned long long)run->record->state.row.steps);
     numbers_sample(run->numbers, (int)(process->stage - run->plan.stages), sample);
     run->sink.sample(row->process, sample, run->arg);
     if (sample->kind != STAMP_TRAIN)
@@ -178,8 +186,8 @@ static int on_road_sample(struct run *run, struct process *process, const void *
     const struct wire_road_sample *sample = payload;
     const struct process *peer = processes_find(&run->processes, sample->peer);
     if (!peer || !peer->stage)
-        return why_set(why, ERR_INVALID, "%s samples a road to '%s', which is no stage of this run", process->record->row.process,
-                       sample->peer);
+        return why_set(why, ERR_INVALID, "%s samples a road to '%s', which is no stage of this run",
+                       process->record->row.process, sample->peer);
     numbers_road_sample(run->numbers, process->record->row.process, sample, clock_now_ns());
     run->sink.road_sample(process->record->row.process, sample, run->arg);
     return 0;
@@ -204,5 +212,6 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         if (messages[i].type == type && (process->stage ? messages[i].stage : messages[i].agent))
             return messages[i].take(run, process, payload, why);
     const struct wire_message *message = wire_find((uint16_t)type);
-    return why_set(why, ERR_INVALID, "%s may not say %s to kedged", process->record->row.process, message ? message->name : "that");
+    return why_set(why, ERR_INVALID, "%s may not say %s to kedged", process->record->row.process,
+                   message ? message->name : "that");
 }

@@ -27,7 +27,8 @@ static void order_set(struct run *run, const struct wire_order *order, struct wi
     struct why why = {0};
     uint64_t ledger = 0;
     if (run->ending != ENDING_NOT) {
-        answer(reply, ERR_GONE, "run %s is %s: nothing can be set any more", run->profile.name, wire_phase_name(run_phase(run)));
+        answer(reply, ERR_GONE, "run %s is %s: nothing can be set any more", run->profile.name,
+               wire_phase_name(run_phase(run)));
         return;
     }
     int err = knobs_propose(run->knobs, order->name, order->value, order->who, run->record->state.row.step,
@@ -42,9 +43,10 @@ static void order_set(struct run *run, const struct wire_order *order, struct wi
         return;
     }
     reply->ledger = ledger;
-    run_say(run, EVENT_INFO, NULL, "knob", "%s sets %s from %s to %s, from step %llu", row->row.who, row->row.name, row->row.old_value,
-            row->row.new_value, (unsigned long long)row->from_step);
-    answer(reply, 0, "accepted: %s=%s from step %llu", row->row.name, row->row.new_value, (unsigned long long)row->from_step);
+    run_say(run, EVENT_INFO, NULL, "knob", "%s sets %s from %s to %s, from step %llu", row->row.who, row->row.name,
+            row->row.old_value, row->row.new_value, (unsigned long long)row->from_step);
+    answer(reply, 0, "accepted: %s=%s from step %llu", row->row.name, row->row.new_value,
+           (unsigned long long)row->from_step);
     run_send_knobs(run);
 }
 
@@ -84,7 +86,8 @@ static void order_pause(struct run *run, const struct wire_order *order, struct 
     if (phase == PHASE_HOLDING) {
         answer(reply, 0, "run %s holds already: %s", run->profile.name, run->record->state.row.reason);
     } else if (phase != PHASE_TRAINING) {
-        answer(reply, ERR_REFUSED, "run %s is %s; only a run that trains can be paused", run->profile.name, wire_phase_name(phase));
+        answer(reply, ERR_REFUSED, "run %s is %s; only a run that trains can be paused", run->profile.name,
+               wire_phase_name(phase));
     } else {
         char reason[WIRE_TEXT];
         record_text(reason, sizeof reason, "paused by %s; 'kedge resume %s' goes on", order->who, run->profile.name);
@@ -109,12 +112,13 @@ static void order_resume(struct run *run, const struct wire_order *order, struct
     if (phase == PHASE_TRAINING) {
         answer(reply, 0, "run %s trains already", run->profile.name);
     } else if (phase != PHASE_HOLDING) {
-        answer(reply, ERR_REFUSED, "run %s is %s; only a run that holds can be resumed", run->profile.name, wire_phase_name(phase));
+        answer(reply, ERR_REFUSED, "run %s is %s; only a run that holds can be resumed", run->profile.name,
+               wire_phase_name(phase));
     } else if (run->record->state.cause != CAUSE_ORDER) {
         answer(reply, ERR_REFUSED, "cannot resume: %s", run->record->state.row.reason);
     } else if (away) {
-        answer(reply, ERR_REFUSED, "cannot resume while %s on host %s is away; try again when it is back", away->record->row.process,
-               away->record->row.host);
+        answer(reply, ERR_REFUSED, "cannot resume while %s on host %s is away; try again when it is back",
+               away->record->row.process, away->record->row.host);
     } else {
         run_say(run, EVENT_INFO, NULL, "resume", "resumed by %s", order->who);
         run->record->state.cause = CAUSE_NONE;
@@ -136,6 +140,6 @@ void run_order(struct run *run, const struct wire_order *order, struct wire_repl
         answer(reply, ERR_INVALID, "order %u is not known to kedged; is this console newer?", order->kind);
     else
         orders[order->kind](run, order, reply);
-    log_at(LOG_INFO, "order", "%u by %s: %s%s%s → %s", order->kind, order->who, order->name, order->name[0] ? "=" : "", order->value,
-           reply->text);
+    log_at(LOG_INFO, "order", "%u by %s: %s%s%s → %s", order->kind, order->who, order->name, order->name[0] ? "=" : "",
+           order->value, reply->text);
 }

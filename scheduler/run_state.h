@@ -1,5 +1,6 @@
 /*
- * The inside of a run, shared by run.c, forming.c, ending.c and run_order.c only. The phase is changed by run_move and nowhere else.
+ * The inside of a run, shared by run.c (phases, roads, time), run_message.c, run_order.c, forming.c and ending.c only. The
+ * phase is changed by run_move and nowhere else.
  */
 #ifndef KEDGE_SCHEDULER_RUN_STATE_H
 #define KEDGE_SCHEDULER_RUN_STATE_H
@@ -47,9 +48,10 @@ enum run_phase run_phase(const struct run *run);
 void run_move(struct run *run, enum run_phase phase, const char *reason);
 void run_set_reason(struct run *run, const char *reason);
 /* An event of a process, or of kedged itself (NULL). */
-void run_say(struct run *run, enum event_level level, const struct process *process, const char *code, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-void run_send(struct run *run, const struct process *process, enum wire_type type, const void *payload); /* if it has a road */
+void run_say(struct run *run, enum event_level level, const struct process *process, const char *code, const char *format,
+             ...) __attribute__((format(printf, 5, 6)));
+void run_send(struct run *run, const struct process *process, enum wire_type type,
+              const void *payload); /* if it has a road */
 void run_send_stages(struct run *run, enum wire_type type, const void *payload);
 void run_send_start(struct run *run, const struct process *process); /* NULL = all stages */
 void run_send_knobs(struct run *run);

@@ -27,7 +27,8 @@ static const struct wire_field road_extra[] = {
     EXTRA(record_road, dense_base_bytes, WIRE_U64),
 };
 static const struct wire_field ledger_extra[] = {EXTRA(record_ledger, from_step, WIRE_U64)};
-static const struct wire_field sample_extra[] = {EXTRA(tables_sample, wall_ms, WIRE_U64), EXTRA(tables_sample, process, WIRE_STRING)};
+static const struct wire_field sample_extra[] = {EXTRA(tables_sample, wall_ms, WIRE_U64),
+                                                 EXTRA(tables_sample, process, WIRE_STRING)};
 
 static const struct table tables[TABLE_COUNT] = {
     [TABLE_HEAD] = {.name = "head", .key = "", .order = "rowid", EXTRAS(head_extra)},

@@ -1,6 +1,6 @@
 /*
- * The tables of the journal: their columns are the fields of the wire table, with what kedged knows beside them. So a row on disk
- * is a row of the language, and a message that gets a new field has the column too.
+ * The tables of the journal: their columns are the fields of the wire table, with what kedged knows beside them. So a row on
+ * disk is a row of the language, and a message that gets a new field has the column too.
  */
 #ifndef KEDGE_SCHEDULER_TABLES_H
 #define KEDGE_SCHEDULER_TABLES_H
@@ -52,7 +52,8 @@ const struct table *tables_get(enum table_id id);
 size_t tables_columns(enum table_id id);
 /* CREATE TABLE statements; the number tells them from those of other versions and is never 0. */
 void tables_schema(struct buf *sql, int *number);
-/* Bind all columns of a row. Text is not copied: the row must stay until the statement was reset. NaN becomes NULL: unknown. */
+/* Bind all columns of a row. Text is not copied: the row must stay until the statement was reset. NaN becomes NULL:
+ * unknown. */
 void tables_bind(enum table_id id, const void *row, sqlite3_stmt *statement);
 /* The other way, from a statement SELECT *. */
 void tables_take(enum table_id id, sqlite3_stmt *statement, void *row);

@@ -36,9 +36,10 @@ struct kind {
     size_t bytes_each, row;
 };
 
+#define ENTRY(entry) sizeof(struct entry), offsetof(struct entry, row)
 #define ROWS(TYPE, array, counter, entry) \
-    {TYPE, offsetof(struct record, array), offsetof(struct record, counter), 0, sizeof(struct entry), offsetof(struct entry, row)}
-#define RING(TYPE, array, size, entry) {TYPE, offsetof(struct record, array), 0, size, sizeof(struct entry), offsetof(struct entry, row)}
+    {TYPE, offsetof(struct record, array), offsetof(struct record, counter), 0, ENTRY(entry)}
+#define RING(TYPE, array, size, entry) {TYPE, offsetof(struct record, array), 0, size, ENTRY(entry)}
 
 static const struct kind kinds[] = {
     RING(WIRE_RUN_STATE, state, 1, record_state),
@@ -170,8 +171,8 @@ static int on_up(struct link *link, const struct wire_hello *peer, void *arg, st
 {
     (void)arg;
     if (peer->role != ROLE_CONSOLE)
-        return why_set(why, ERR_REFUSED, "this socket is for consoles; '%s' is a %s and dials the control address", peer->name,
-                       wire_role_name(peer->role));
+        return why_set(why, ERR_REFUSED, "this socket is for consoles; '%s' is a %s and dials the control address",
+                       peer->name, wire_role_name(peer->role));
     log_at(LOG_INFO, "viewer", "%s pid %u looks at the run: %s", peer->program, peer->pid, link_describe(link));
     return 0;
 }
@@ -184,8 +185,8 @@ static void on_down(struct link *link, int err, const char *reason, void *arg)
 
 /* ---- life ---- */
 
-struct viewers *viewers_new(struct loop *loop, struct record *record, const struct link_settings *settings, viewers_order_cb *order,
-                            void *arg)
+struct viewers *viewers_new(struct loop *loop, struct record *record, const struct link_settings *settings,
+                            viewers_order_cb *order, void *arg)
 {
     struct viewers *viewers = mem_new(sizeof *viewers);
     viewers->loop = loop;

@@ -139,8 +139,8 @@ void world_started(struct world *world, int stage)
 
 void world_exit(struct world *world, int stage, int exit_code, int signal)
 {
-    struct wire_process report = {.incarnation = 1, .state = PROCESS_EXITED, .pid = 1000u + (uint32_t)stage, .exit_code = exit_code,
-                                  .signal = signal};
+    struct wire_process report = {
+        .incarnation = 1, .state = PROCESS_EXITED, .pid = 1000u + (uint32_t)stage, .exit_code = exit_code, .signal = signal};
     snprintf(report.process, sizeof report.process, "%s", names[stage]);
     if (signal == 0 && exit_code != 0)
         snprintf(report.reason, sizeof report.reason, "no memory for 3 layers");
@@ -168,8 +168,14 @@ void world_gone(struct world *world, int process, int err)
 
 void world_sample(struct world *world, int stage, enum stamp_kind kind, uint64_t step, double loss)
 {
-    struct wire_sample sample = {.step = step, .kind = (uint8_t)kind, .loss = loss, .gradient_norm = 1.5, .tokens = 1000,
-                                 .step_ns = CLOCK_SECOND / 2, .compute_ns = CLOCK_SECOND / 4, .wait_grad_ns = CLOCK_SECOND / 8,
+    struct wire_sample sample = {.step = step,
+                                 .kind = (uint8_t)kind,
+                                 .loss = loss,
+                                 .gradient_norm = 1.5,
+                                 .tokens = 1000,
+                                 .step_ns = CLOCK_SECOND / 2,
+                                 .compute_ns = CLOCK_SECOND / 4,
+                                 .wait_grad_ns = CLOCK_SECOND / 8,
                                  .memory_bytes = 2 << 20};
     world_say(world, stage, WIRE_SAMPLE, &sample);
 }

@@ -1,6 +1,6 @@
 /*
- * A run of two stages on hosts a and b without any network: the test speaks for agents and workers, owns the clock, and sees what
- * kedged would have sent.
+ * A run of two stages on hosts a and b without any network: the test speaks for agents and workers, owns the clock, and sees
+ * what kedged would have sent.
  */
 #ifndef KEDGE_TESTS_WORLD_H
 #define KEDGE_TESTS_WORLD_H

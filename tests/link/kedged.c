@@ -1,6 +1,6 @@
 /*
- * The real kedged, alone: started as the console starts it, looked at through its socket, with the test in the place of agents and
- * workers. Start, refusals, kill -9 and adoption, stop, the record afterwards.
+ * The real kedged, alone: started as the console starts it, looked at through its socket, with the test in the place of
+ * agents and workers. Start, refusals, kill -9 and adoption, stop, the record afterwards.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +42,7 @@ struct actor { /* a console, an agent or a worker */
     bool ended, replied, spawned, started, stopped, assigned;
     struct wire_reply reply;
     int events;
+    bool journal_failed, journal_works; /* events say so */
 };
 
 static struct actor console, agents[2], workers[2];
@@ -59,10 +60,11 @@ static void write_file(const char *name, const char *text)
 static void write_profile(const char *security, const char *listen)
 {
     char text[1024];
-    snprintf(text, sizeof text,
-             "[run]\nname = alone\nsteps = 50\ntimeout = 4s\nlisten = %s\n[data]\npath = /etc/hostname\n[pipeline]\nstages = 2\n"
-             "[link]\nsecurity = %s\n[host a]\nkind = local\n[host b]\nkind = local\n",
-             listen, security);
+    snprintf(
+        text, sizeof text,
+        "[run]\nname = alone\nsteps = 50\ntimeout = 4s\nlisten = %s\n[data]\npath = /etc/hostname\n[pipeline]\nstages = 2\n"
+        "[link]\nsecurity = %s\n[host a]\nkind = local\n[host b]\nkind = local\n",
+        listen, security);
     write_file("run.ini", text);
 }
 
@@ -199,6 +201,14 @@ static int on_message(struct end *end, const struct frame_header *header, const 
     actor->started |= header->type == WIRE_START;
     actor->stopped |= header->type == WIRE_STOP;
     actor->events += header->type == WIRE_EVENT_ROW;
+    if (header->type == WIRE_EVENT_ROW) {
+        const struct wire_event_row *event = (const void *)row;
+        bool journal = strcmp(event->code, "journal") == 0;
+        if (journal && event->level == EVENT_ALERT && actor->journal_failed)
+            fail_msg("said twice: %s", event->text);
+        actor->journal_failed |= journal && event->level == EVENT_ALERT && strstr(event->text, "run.db: disk full");
+        actor->journal_works |= journal && event->level == EVENT_INFO && strstr(event->text, "written again");
+    }
     return 0;
 }
 
@@ -391,6 +401,24 @@ static void killed_and_begun_again(void **state)
     assert_clean();
 }
 
+static void full_disk_while_running(void **state)
+{
+    (void)state;
+    struct rlimit none = {8192, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+    start_kedged();
+    look();
+    form();
+    assert_int_equal(prlimit(kedged, RLIMIT_FSIZE, &none, NULL), 0);
+    assert_true(loop_until(loop, &console.journal_failed, PATIENCE_NS));
+    loop_for(loop, 2 * CLOCK_SECOND);
+    assert_int_equal(console.state.phase, PHASE_TRAINING); /* the run does not mind */
+    assert_int_equal(prlimit(kedged, RLIMIT_FSIZE, &all, NULL), 0);
+    assert_true(loop_until(loop, &console.journal_works, PATIENCE_NS));
+    order(ORDER_STOP, "", "");
+    obey_stop();
+    assert_clean();
+}
+
 static void past_runs_are_served(void **state)
 {
     (void)state;
@@ -531,6 +559,7 @@ int main(void)
         TEST(stands_and_stops),
         TEST(term_stops),
         TEST(killed_and_begun_again),
+        TEST(full_disk_while_running),
         TEST(past_runs_are_served),
         TEST(bridge_joins_the_socket),
         TEST(strangers_are_refused),

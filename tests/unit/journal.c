@@ -1,4 +1,5 @@
-/* The journal: what is written comes back, a killed writer leaves the last whole transaction, a full disk is said and survived. */
+/* The journal: what is written comes back, a killed writer leaves the last whole transaction, a full disk is said and
+ * survived. */
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -151,7 +152,8 @@ static void all_comes_back(void **state)
     for (int i = 0; i < 4; i++) {
         const struct record_process *one = &record->processes[i], *other = &old->processes[i];
         SAME(WIRE_PROCESS_ROW, &one->row, &other->row);
-        assert_true(one->nonce == other->nonce && one->ready == other->ready && one->spawned == other->spawned && one->done == 1);
+        assert_true(one->nonce == other->nonce && one->ready == other->ready && one->spawned == other->spawned &&
+                    one->done == 1);
         assert_string_equal(one->announce, other->announce);
     }
     assert_int_equal(record->road_count, 1);
@@ -195,7 +197,8 @@ static void samples_are_kept_apart_from_the_record(void **state)
     struct journal *journal = open_journal(RUN, &adopted);
     begin_record();
     for (uint64_t step = 1; step <= 50; step++) {
-        struct wire_sample sample = {.step = step, .loss = step == 7 ? (double)NAN : 1.0 / (double)step, .tokens = UINT64_MAX};
+        struct wire_sample sample = {
+            .step = step, .loss = step == 7 ? (double)NAN : 1.0 / (double)step, .tokens = UINT64_MAX};
         journal_add_sample(journal, "r0s1", &sample);
     }
     struct wire_road_sample road = {.peer = "r0s1", .lane = LANE_ACT, .sent_bytes = 99};
@@ -257,7 +260,8 @@ static void another_run_puts_the_old_one_aside(void **state)
         journal = open_journal(RUN + (uint64_t)i, &adopted);
         assert_false(adopted);
         assert_int_equal(record->state.row.phase, 0);
-        assert_int_equal(ask_file(place_file(&place, "run.db.1"), "SELECT run_id FROM state"), (int64_t)(RUN + (uint64_t)i - 1));
+        assert_int_equal(ask_file(place_file(&place, "run.db.1"), "SELECT run_id FROM state"),
+                         (int64_t)(RUN + (uint64_t)i - 1));
         begin_record();
         record->state.row.run_id = RUN + (uint64_t)i;
         write_journal(journal);
@@ -290,7 +294,8 @@ static void what_is_no_journal_is_put_aside(void **state)
     (void)state;
     bool adopted;
     struct why why = {0};
-    static const char *const texts[] = {"", "this is no database, and it is long enough for SQLite to look at its first bytes …………"};
+    static const char *const texts[] = {
+        "", "this is no database, and it is long enough for SQLite to look at its first bytes …………"};
     log_set_level(LOG_ERROR);
     for (size_t i = 0; i < 2; i++) {
         FILE *file = fopen(place_file(&place, "run.db"), "w");
@@ -452,8 +457,8 @@ static void fill_rest(bool is)
 
 static bool mount_small(const char *size)
 {
-    return unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-           mount("tmpfs", place.folder, "tmpfs", 0, size) == 0;
+    return unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) == 0 &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("tmpfs", place.folder, "tmpfs", 0, size) == 0;
 }
 
 static int limited_files(void)

@@ -116,13 +116,15 @@ static void missing_agent_ends_the_run(void **state)
     assert_int_equal(world_phase(&world), PHASE_FORMING);
     world_pass(&world, 1);
     assert_int_equal(world_phase(&world), PHASE_STOPPING);
-    assert_text(world_reason(&world), "agent@b did not say hello within 2 m 00 s; log/agent@b.log in the run's folder may tell why");
+    assert_text(world_reason(&world),
+                "agent@b did not say hello within 2 m 00 s; log/agent@b.log in the run's folder may tell why");
     assert_int_equal(world_count(&world, WORLD_AGENT_A, WIRE_STOP), 1);
     assert_false(run_is_over(world.run));
     world_gone(&world, WORLD_AGENT_A, 0);
     assert_true(run_is_over(world.run));
     assert_int_equal(world_phase(&world), PHASE_STOPPED);
-    assert_string_equal(world_reason(&world), "agent@b did not say hello within 2 m 00 s; log/agent@b.log in the run's folder may tell why");
+    assert_string_equal(world_reason(&world),
+                        "agent@b did not say hello within 2 m 00 s; log/agent@b.log in the run's folder may tell why");
 }
 
 static void worker_that_fails_while_forming_ends_the_run(void **state)
@@ -216,7 +218,8 @@ static void the_dead_do_not_come_back(void **state)
     world_form(&world);
     world_gone(&world, WORLD_R0S1, ERR_GONE);
     world_exit(&world, WORLD_R0S1, -1, 9);
-    refuse(WORLD_R0S1, world_hello_of(WORLD_R0S1), 1, "incarnation 1 of r0s1 on host b is over: r0s1 on host b was killed by signal 9");
+    refuse(WORLD_R0S1, world_hello_of(WORLD_R0S1), 1,
+           "incarnation 1 of r0s1 on host b is over: r0s1 on host b was killed by signal 9");
 }
 
 static void one_place_one_process(void **state)
@@ -284,7 +287,8 @@ static void killed_worker_holds_the_run(void **state)
     assert_int_equal(world_phase(&world), PHASE_TRAINING); /* it may only have lost us */
     world_exit(&world, WORLD_R0S1, -1, 9);
     assert_int_equal(world_phase(&world), PHASE_HOLDING);
-    assert_string_equal(world_reason(&world), "r0s1 on host b was killed by signal 9 (Killed); 'kedge stop laptop' ends the run");
+    assert_string_equal(world_reason(&world),
+                        "r0s1 on host b was killed by signal 9 (Killed); 'kedge stop laptop' ends the run");
     assert_string_equal(world.sent[world_newest(&world, WORLD_R0S0, WIRE_HOLD)].payload.hold.reason, world_reason(&world));
     assert_int_equal(world_count(&world, WORLD_R0S1, WIRE_HOLD), 0);
     assert_int_equal(row(WORLD_R0S1)->state, PROCESS_EXITED);
@@ -303,7 +307,8 @@ static void neighbours_news_before_the_agents(void **state)
     assert_text(world_reason(&world), "r0s0 on host a: the road to r0s1 is lost");
     world_forget(&world);
     world_exit(&world, WORLD_R0S1, -1, 11);
-    assert_text(world_reason(&world), "r0s1 on host b was killed by signal 11 (Segmentation fault)"); /* the cause, not the symptom */
+    assert_text(world_reason(&world),
+                "r0s1 on host b was killed by signal 11 (Segmentation fault)"); /* the cause, not the symptom */
     assert_int_equal(world_event(&world, "holds", "signal 11"), EVENT_ALERT);
 }
 
@@ -719,7 +724,8 @@ static void roads_in_numbers(void **state)
         world_pass(&world, 1);
     }
     const struct record_road *road = record_road(world.record, "r0s0", "r0s1", LANE_ACT);
-    assert_true(road->row.sent_bytes == 8000 && road->row.dense_bytes == 160000 && fabs(road->row.bytes_per_second - 1000) < 1e-9);
+    assert_true(road->row.sent_bytes == 8000 && road->row.dense_bytes == 160000 &&
+                fabs(road->row.bytes_per_second - 1000) < 1e-9);
     sample.sent_bytes = 10; /* a new road counts from 0; what went over the old one stays counted */
     sample.dense_bytes = 200;
     world_say(&world, WORLD_R0S0, WIRE_ROAD_SAMPLE, &sample);

@@ -188,9 +188,9 @@ const char *head_program(void)
     return path;
 }
 
-pid_t head_run(const char *const *words, int out)
+pid_t head_run_program(const char *program, const char *const *words, int out)
 {
-    const char *argv[40] = {head_program()};
+    const char *argv[40] = {program};
     for (int i = 0; words[i]; i++)
         argv[i + 1] = words[i];
     fflush(NULL);
@@ -213,7 +213,7 @@ struct head_peer *head_start_stage(struct head *head, const char *name, const ch
     const char *words[] = {"stage", "--folder", head->place.folder, "--name", name, "--host", host, "--head",
                            listener_address(head->listener), "--incarnation", "1", "--listen", "127.0.0.1:0", "--timeout", timeout,
                            head->credentials ? NULL : "--plain", NULL};
-    peer->pid = head_run(words, -1);
+    peer->pid = head_run_program(head_program(), words, -1);
     return peer;
 }
 

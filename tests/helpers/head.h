@@ -63,8 +63,8 @@ struct head {
 void head_begin(struct head *head, uint64_t timeout_ns, bool plain);
 void head_end(struct head *head); /* kills what is still there, reaps, removes the folder */
 
-/* Fork and exec kedge-worker with these words; its stdout goes to `out` unless −1. */
-pid_t head_run(const char *const *words, int out);
+/* Fork and exec a program with these words behind its name; its stdout goes to `out` unless −1. */
+pid_t head_run_program(const char *program, const char *const *words, int out);
 struct head_peer *head_start_stage(struct head *head, const char *name, const char *host);
 struct head_peer *head_find(struct head *head, const char *name); /* NULL when it was never heard of */
 void head_say(struct head_peer *peer, enum wire_type type, const void *message);
@@ -76,8 +76,9 @@ void head_until(struct head *head, bool (*when)(struct head *head, void *arg), v
 void head_for(struct head *head, uint64_t ns);
 /* The first event with this code from this process, NULL when there is none. */
 const struct head_event *head_event(const struct head *head, const char *from, const char *code);
-/* The path of a sibling program or of the log of a process, in static memory. */
+/* The path of kedge-worker, in static memory; exits with 77 when it is not built. */
 const char *head_program(void);
+/* All logs of the run's folder, to stderr. */
 void head_show_logs(struct head *head);
 
 #endif

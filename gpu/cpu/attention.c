@@ -30,7 +30,7 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
     /* Later blocks see more keys, so pieces are taken as threads become free: each writes its own rows, who does it changes
      * nothing. */
-#pragma omp parallel for num_threads(cpu_threads_for(device, sequences * tokens * heads * d)) schedule(dynamic)
+#pragma omp parallel for num_threads(cpu_threads_for(device, sequences *tokens *heads *d)) schedule(dynamic)
     for (int64_t piece = 0; piece < sequences * heads * blocks; piece++) {
         int64_t unit = piece / blocks, block = blocks - 1 - piece % blocks;
         kernels->forward(&a, unit / heads, unit % heads, block, scratch + threads_index() * floats);
@@ -60,7 +60,7 @@ void attention_backward(struct device *device, float *dq, float *dk, float *dv, 
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d);
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
-#pragma omp parallel for num_threads(cpu_threads_for(device, sequences * tokens * heads * d)) schedule(dynamic)
+#pragma omp parallel for num_threads(cpu_threads_for(device, sequences *tokens *heads *d)) schedule(dynamic)
     for (int64_t unit = 0; unit < sequences * kv_heads; unit++)
         kernels->backward(&a, unit / kv_heads, unit % kv_heads, scratch + threads_index() * floats);
 }

@@ -11,6 +11,8 @@
 #include "gpu/cpu/cpu.h"
 #include "gpu/cpu/threads.h"
 
+enum { SMALL = 1 << 18 }; /* multiply-adds that are done before a second thread would have begun */
+
 const char *gemm_version(char *out, size_t size)
 {
     const dnnl_version_t *version = dnnl_version();
@@ -28,7 +30,7 @@ void gemm_matmul(struct device *device, float *c, const float *a, const float *b
             memset(c + i * ldc, 0, (size_t)n * sizeof *c);
         return;
     }
-    threads_set(device->threads);
+    threads_set(m * n * k < SMALL ? 1 : device->threads);
     dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                       accumulate ? 1.0f : 0.0f, c, ldc);
     if (status != dnnl_success)

@@ -59,11 +59,14 @@ struct attention_kernels {
     void (*backward)(const struct attention *a, int64_t sequence, int64_t kv_head, float *scratch);
 };
 
-/* Strata of a width, worked out once per call; see gpu/math/mask.h. */
+enum { MASK_PAD = 8 }; /* draw blocks are padded to a multiple of this */
+
+/* Strata of a width, worked out once per call; see gpu/math/mask.h. Stratum 4·block + word is at [word · padded + block];
+ * the padding is 0. */
 struct mask_strata {
-    uint32_t key[2], counter[4];   /* counter 2 and 3 are set */
-    const uint32_t *first, *width; /* [keep] */
-    int64_t keep;
+    uint32_t key[2], counter[4]; /* counter 2 and 3 are set */
+    const uint64_t *first, *width;
+    int64_t keep, padded;
 };
 
 struct mask_kernels {

@@ -67,15 +67,21 @@ static void mask_future(float *s, float value)
             s[key * BLOCK + query] = value;
 }
 
+/* The first query of a row of scores that anyone reads, whole vectors. */
+static int first_query(int key, bool diagonal)
+{
+    return diagonal ? key / TILE_COLUMNS * TILE_COLUMNS : 0;
+}
+
 /* One tile of online softmax: s becomes probabilities relative to the new maximum; `shrink` is what older sums must be
  * multiplied by. */
-static void soften(float *restrict s, float *restrict maximum, float *restrict sum, float *restrict shrink)
+static void soften(float *restrict s, float *restrict maximum, float *restrict sum, float *restrict shrink, bool diagonal)
 {
     float largest[BLOCK], total[BLOCK];
     for (int i = 0; i < BLOCK; i++)
         largest[i] = maximum[i];
     for (int key = 0; key < BLOCK; key++)
-        for (int i = 0; i < BLOCK; i++)
+        for (int i = first_query(key, diagonal); i < BLOCK; i++)
             largest[i] = s[key * BLOCK + i] > largest[i] ? s[key * BLOCK + i] : largest[i];
     for (int i = 0; i < BLOCK; i++) {
         shrink[i] = math_exp(maximum[i] - largest[i]);
@@ -83,7 +89,7 @@ static void soften(float *restrict s, float *restrict maximum, float *restrict s
         maximum[i] = largest[i];
     }
     for (int key = 0; key < BLOCK; key++)
-        for (int i = 0; i < BLOCK; i++) {
+        for (int i = first_query(key, diagonal); i < BLOCK; i++) {
             float p = math_exp(s[key * BLOCK + i] - largest[i]);
             s[key * BLOCK + i] = p;
             total[i] += p;
@@ -117,12 +123,13 @@ static void forward(const struct attention *a, int64_t sequence, int64_t head, i
         int64_t keys = rows_of_block(a->tokens, other), offset = (first + other * BLOCK) * a->kv_stride + kv_head * d;
         load_block(k, a->k + offset, a->kv_stride, keys, d, padded, 1);
         load_block(v, a->v + offset, a->kv_stride, keys, d, padded, 1);
-        tile_product(s, BLOCK, k, padded, 1, turned, BLOCK, BLOCK, BLOCK, d, false);
-        if (other == block)
+        bool diagonal = other == block;
+        tile_product(s, BLOCK, k, padded, 1, turned, BLOCK, BLOCK, BLOCK, d, false, diagonal ? TILE_UPPER : TILE_WHOLE);
+        if (diagonal)
             mask_future(s, -INFINITY);
-        soften(s, maximum, sum, shrink);
+        soften(s, maximum, sum, shrink, diagonal);
         scale_rows(o, shrink, padded);
-        tile_product(o, padded, s, 1, BLOCK, v, padded, BLOCK, padded, BLOCK, true);
+        tile_product(o, padded, s, 1, BLOCK, v, padded, BLOCK, padded, BLOCK, true, diagonal ? TILE_DEPTH_TO : TILE_WHOLE);
     }
     float *out = a->o + ((first + block * BLOCK) * a->heads + head) * d;
     float *log_sum = a->log_sum + (sequence * a->heads + head) * a->tokens + block * BLOCK;
@@ -166,10 +173,10 @@ static void load_queries(const struct attention *a, int64_t sequence, int64_t he
 
 /* s and ds hold scores and d_o·v; they become probabilities and gradients of the scores. */
 static void soften_backward(float *restrict s, float *restrict ds, const float *restrict log_sum,
-                            const float *restrict along)
+                            const float *restrict along, bool diagonal)
 {
     for (int key = 0; key < BLOCK; key++, s += BLOCK, ds += BLOCK)
-        for (int i = 0; i < BLOCK; i++) {
+        for (int i = first_query(key, diagonal); i < BLOCK; i++) {
             float p = math_exp(s[i] - log_sum[i]);
             s[i] = p;
             ds[i] = p * (ds[i] - along[i]);
@@ -206,16 +213,19 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
                         offset = (first + other * BLOCK) * a->kv_stride + kv_head * d;
                 load_block(k, a->k + offset, a->kv_stride, keys, d, padded, 1);
                 load_block(v, a->v + offset, a->kv_stride, keys, d, padded, 1);
-                tile_product(s, BLOCK, k, padded, 1, at.q_turned, BLOCK, BLOCK, BLOCK, d, false);
-                tile_product(ds, BLOCK, v, padded, 1, at.d_o_turned, BLOCK, BLOCK, BLOCK, d, false);
-                if (other == block)
+                bool diagonal = other == block;
+                enum tile_part upper = diagonal ? TILE_UPPER : TILE_WHOLE, to = diagonal ? TILE_DEPTH_TO : TILE_WHOLE;
+                enum tile_part from = diagonal ? TILE_DEPTH_FROM : TILE_WHOLE;
+                tile_product(s, BLOCK, k, padded, 1, at.q_turned, BLOCK, BLOCK, BLOCK, d, false, upper);
+                tile_product(ds, BLOCK, v, padded, 1, at.d_o_turned, BLOCK, BLOCK, BLOCK, d, false, upper);
+                if (diagonal)
                     mask_future(s, -INFINITY);
-                soften_backward(s, ds, at.log_sum, at.along);
-                tile_product(sums, padded, s, BLOCK, 1, at.d_o, padded, BLOCK, padded, BLOCK, false);
+                soften_backward(s, ds, at.log_sum, at.along, diagonal);
+                tile_product(sums, padded, s, BLOCK, 1, at.d_o, padded, BLOCK, padded, BLOCK, false, from);
                 add_rows(a->dv + offset, a->kv_stride, sums, keys, d, padded);
-                tile_product(sums, padded, ds, BLOCK, 1, at.q, padded, BLOCK, padded, BLOCK, false);
+                tile_product(sums, padded, ds, BLOCK, 1, at.q, padded, BLOCK, padded, BLOCK, false, from);
                 add_rows(a->dk + offset, a->kv_stride, sums, keys, d, padded);
-                tile_product(at.dq, padded, ds, 1, BLOCK, k, padded, BLOCK, padded, BLOCK, true);
+                tile_product(at.dq, padded, ds, 1, BLOCK, k, padded, BLOCK, padded, BLOCK, true, to);
             }
             float *dq = a->dq + (first + block * BLOCK) * a->q_stride + head * d, factor = 1.0f / sqrtf((float)d);
             for (int64_t r = 0; r < at.rows; r++)

@@ -1,70 +1,107 @@
 /*
- * Inner loops of the mask codec. The channels are computed for 32 (token, draw block) pairs at a time: Philox is a plain
- * function of each lane, so the compiler turns the loop over lanes into vectors, and short rows (a small keep) fill them as
- * well as long ones.
+ * Inner loops of the mask codec.
+ *
+ * Channels: a vector holds one number of 32 bits per 64-bit lane, whose upper half is ignored, because that is what the
+ * multiply instruction of every x86 vector set takes: no shuffling between the ten rounds of Philox. A lane is a draw block
+ * of a token; its four channels of 16 bits fill the lane at the end and are stored as they are.
  */
 #include "gpu/cpu/kernels.h"
 
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 32 };
+#if defined(__AVX512F__)
+enum { LANES = 8 };
+#elif defined(__AVX2__)
+enum { LANES = 4 };
+#else
+enum { LANES = 2 };
+#endif
 
-struct lanes {
-    uint32_t word[4][LANES];
-};
+enum { TOKENS = 2 }; /* at a time, so that one multiplies while the other waits for its product */
 
-/* Philox4x32-10 of gpu/math/philox.h, in every lane. */
-static void philox_lanes(struct lanes *at, const uint32_t key[2])
+_Static_assert(MASK_PAD % LANES == 0, "padded strata fill vectors");
+
+typedef uint64_t wide __attribute__((vector_size(LANES * 8), aligned(8), may_alias));
+
+/* The product of the lower halves of each lane. */
+static inline wide multiply(wide a, wide b)
 {
-    for (int lane = 0; lane < LANES; lane++) {
-        uint32_t c0 = at->word[0][lane], c1 = at->word[1][lane], c2 = at->word[2][lane], c3 = at->word[3][lane];
-        uint32_t k0 = key[0], k1 = key[1];
-#pragma GCC unroll 10
-        for (int round = 0; round < 10; round++) {
-            uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
-            c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-            c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-            c1 = (uint32_t)b;
-            c3 = (uint32_t)a;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
+#if defined(__AVX512F__)
+    return (wide)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (wide)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#else
+    return (wide)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#endif
+}
+
+static inline wide same(uint64_t value)
+{
+    return (wide){0} + value;
+}
+
+/* Philox4x32-10 of gpu/math/philox.h, in every lane of both tokens; keys are those of the rounds. */
+static inline __attribute__((always_inline)) void philox(wide c[TOKENS][4], const wide keys[10][2])
+{
+    for (int round = 0; round < 10; round++) {
+#pragma GCC unroll 2
+        for (int t = 0; t < TOKENS; t++) {
+            wide a = multiply(same(0xD2511F53u), c[t][0]), b = multiply(same(0xCD9E8D57u), c[t][2]);
+            c[t][0] = b >> 32 ^ c[t][1] ^ keys[round][0];
+            c[t][2] = a >> 32 ^ c[t][3] ^ keys[round][1];
+            c[t][1] = b;
+            c[t][3] = a;
         }
-        at->word[0][lane] = c0;
-        at->word[1][lane] = c1;
-        at->word[2][lane] = c2;
-        at->word[3][lane] = c3;
     }
+}
+
+/* The channels of LANES blocks, four to a lane, from their draws. */
+static inline wide choose(const wide draw[4], const struct mask_strata *strata, int64_t block)
+{
+    wide all = same(0);
+#pragma GCC unroll 4
+    for (int word = 0; word < 4; word++) {
+        const int64_t at = word * strata->padded + block;
+        wide channel =
+            (multiply(draw[word], *(const wide *)(strata->width + at)) >> 32) + *(const wide *)(strata->first + at);
+        all |= channel << (16 * word);
+    }
+    return all;
+}
+
+/* Blocks [block, block + LANES) of one token, as far as the row goes. */
+static void store(uint16_t *row, wide channels_of, int64_t block, int64_t keep)
+{
+    int64_t left = keep - 4 * block;
+    memcpy(row + 4 * block, &channels_of, left < 4 * LANES ? (size_t)left * sizeof *row : sizeof channels_of);
 }
 
 static void channels(uint16_t *out, const struct mask_strata *strata, uint32_t first_token, int64_t rows)
 {
-    const int64_t keep = strata->keep, blocks = (keep + 3) / 4, pairs = rows * blocks;
-    int64_t row = 0, block = 0;
-    for (int64_t begin = 0; begin < pairs; begin += LANES) {
-        struct lanes at;
-        int64_t at_row[LANES], at_stratum[LANES], used = pairs - begin < LANES ? pairs - begin : LANES;
-        for (int lane = 0; lane < LANES; lane++) {
-            at_row[lane] = row;
-            at_stratum[lane] = 4 * block;
-            at.word[0][lane] = (uint32_t)block;
-            at.word[1][lane] = first_token + (uint32_t)row;
-            at.word[2][lane] = strata->counter[2];
-            at.word[3][lane] = strata->counter[3];
-            if (++block == blocks) {
-                block = 0;
-                row++;
-            }
-        }
-        philox_lanes(&at, strata->key);
-        for (int64_t lane = 0; lane < used; lane++) {
-            uint16_t *to = out + at_row[lane] * keep;
-            int64_t from = at_stratum[lane], last = from + 4 < keep ? from + 4 : keep;
-            for (int64_t i = from; i < last; i++)
-                to[i] =
-                    (uint16_t)(strata->first[i] + (uint32_t)((uint64_t)at.word[i - from][lane] * strata->width[i] >> 32));
-        }
+    const int64_t keep = strata->keep;
+    wide step = same(0), keys[10][2];
+    for (int i = 0; i < LANES; i++)
+        step[i] = (uint64_t)i;
+    for (uint32_t round = 0; round < 10; round++) {
+        keys[round][0] = same(strata->key[0] + round * 0x9E3779B9u);
+        keys[round][1] = same(strata->key[1] + round * 0xBB67AE85u);
     }
+    for (int64_t row = 0; row < rows; row += TOKENS)
+        for (int64_t block = 0; 4 * block < keep; block += LANES) {
+            wide c[TOKENS][4];
+            for (int t = 0; t < TOKENS; t++) {
+                c[t][0] = step + (uint64_t)block;
+                c[t][1] = same(first_token + (uint32_t)row + (uint32_t)t);
+                c[t][2] = same(strata->counter[2]);
+                c[t][3] = same(strata->counter[3]);
+            }
+            philox(c, keys);
+            store(out + row * keep, choose(c[0], strata, block), block, keep);
+            if (row + 1 < rows)
+                store(out + (row + 1) * keep, choose(c[1], strata, block), block, keep);
+        }
 }
 
 /* The gain that gives the kept values of a row the norm of the whole residual x − reference. */

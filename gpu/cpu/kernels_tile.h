@@ -53,12 +53,25 @@ static inline __attribute__((always_inline)) void tile_step(float *c, int64_t c_
     }
 }
 
+/* Which part of a product is wanted. On the diagonal of causal attention nearly half of a tile is nothing. */
+enum tile_part {
+    TILE_WHOLE,
+    TILE_UPPER,      /* elements left of the diagonal are not wanted: not written, but for some beside it */
+    TILE_DEPTH_TO,   /* a[i][k] is zero for k > i */
+    TILE_DEPTH_FROM, /* a[i][k] is zero for k < i */
+};
+
 static inline void tile_product(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_step, const float *b,
-                                int64_t b_row, int64_t rows, int64_t columns, int64_t depth, bool accumulate)
+                                int64_t b_row, int64_t rows, int64_t columns, int64_t depth, bool accumulate,
+                                enum tile_part part)
 {
-    for (int64_t i = 0; i < rows; i += TILE_ROWS)
-        for (int64_t j = 0; j < columns; j += TILE_COLUMNS)
-            tile_step(c + i * c_row + j, c_row, a + i * a_row, a_row, a_step, b + j, b_row, depth, accumulate);
+    for (int64_t i = 0; i < rows; i += TILE_ROWS) {
+        int64_t from = part == TILE_DEPTH_FROM ? i : 0, to = part == TILE_DEPTH_TO ? i + TILE_ROWS : depth;
+        int64_t left = part == TILE_UPPER ? i / TILE_COLUMNS * TILE_COLUMNS : 0;
+        for (int64_t j = left; j < columns; j += TILE_COLUMNS)
+            tile_step(c + i * c_row + j, c_row, a + i * a_row + from * a_step, a_row, a_step, b + from * b_row + j, b_row,
+                      to - from, accumulate);
+    }
 }
 
 #endif

@@ -23,12 +23,14 @@ void mask_channels(struct device *device, uint16_t *channels, const struct mask_
     mask_check(width, keep);
     if (key->micro_batch > MASK_MAX_MICRO_BATCH || key->boundary > MASK_MAX_BOUNDARY)
         BUG("a mask has no micro-batch %u of boundary %u", (unsigned)key->micro_batch, (unsigned)key->boundary);
-    uint32_t *first = cpu_scratch(device, (size_t)(2 * keep) * sizeof *first), *widths = first + keep;
-    for (int64_t i = 0; i < keep; i++) {
-        first[i] = (uint32_t)mask_stratum_first(i, width, keep);
-        widths[i] = (uint32_t)mask_stratum_width(i, width, keep);
+    const int64_t blocks = (keep + 3) / 4, padded = (blocks + MASK_PAD - 1) / MASK_PAD * MASK_PAD;
+    uint64_t *first = cpu_scratch(device, (size_t)(8 * padded) * sizeof *first), *widths = first + 4 * padded;
+    for (int64_t i = 0; i < 4 * padded; i++) {
+        int64_t at = i % 4 * padded + i / 4;
+        first[at] = i < keep ? (uint64_t)mask_stratum_first(i, width, keep) : 0;
+        widths[at] = i < keep ? (uint64_t)mask_stratum_width(i, width, keep) : 0;
     }
-    struct mask_strata strata = {.first = first, .width = widths, .keep = keep};
+    struct mask_strata strata = {.first = first, .width = widths, .keep = keep, .padded = padded};
     mask_stream(key, strata.key, strata.counter);
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *keep)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)

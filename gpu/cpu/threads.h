@@ -1,6 +1,6 @@
 /*
- * OpenMP, or one thread where the build has none (tests/configure.sh says so; also SAN=thread): the pragmas are ignored then. oneDNN
- * brings its own OpenMP in any case, and its number of threads is still ours to set.
+ * OpenMP, or one thread where the build has none (tests/configure.sh says so; also SAN=thread): the pragmas are ignored
+ * then. oneDNN brings its own OpenMP in any case, and its number of threads is still ours to set.
  *
  * Loops over rows or chunks never share a sum between threads, so results do not depend on how many there are.
  */
@@ -14,7 +14,8 @@
 
 static const bool threads_in_kernels = true;
 
-/* For parallel regions that the calling thread starts, oneDNN's too. Their number must not follow the load of the machine. */
+/* For parallel regions that the calling thread starts, oneDNN's too. Their number must not follow the load of the machine.
+ */
 static inline void threads_set(int threads)
 {
     omp_set_dynamic(0);

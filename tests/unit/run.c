@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "ssh/base/clock.h"
+#include "ssh/base/log.h"
+#include "tests/helpers/dice.h"
 #include "tests/helpers/world.h"
 
 static struct world world;
@@ -739,6 +741,99 @@ static void roads_in_numbers(void **state)
     assert_int_equal(world.record->road_count, 1);
 }
 
+/* ---- anything, in any order ---- */
+
+static void do_something(struct dice *dice)
+{
+    static const char *const codes[] = {"peer-lost", "drift", "non-finite", "knob"};
+    int process = (int)dice_below(dice, WORLD_PROCESSES), stage = WORLD_R0S0 + (int)dice_below(dice, 2);
+    struct world_road *road = &world.roads[process], *agent = &world.roads[stage - 2];
+    struct wire_hello hello = world_hello_of(process);
+    struct wire_process report = {.incarnation = 1 + (dice_below(dice, 10) == 0), .state = PROCESS_STARTED};
+    struct wire_event event = {.level = (uint8_t)dice_below(dice, 3)};
+    struct wire_ready ready = {.state = (uint8_t)(1 + dice_below(dice, 2))};
+    struct wire_sample sample = {.step = dice_below(dice, 101), .kind = (uint8_t)dice_below(dice, 3), .step_ns = dice_u64(dice)};
+    struct wire_knob_used used = {.ledger = dice_below(dice, 5), .step = 3, .name = "mask.rate", .value = "0.5"};
+    snprintf(report.process, sizeof report.process, "%s", world_name(stage));
+    snprintf(event.code, sizeof event.code, "%s", codes[dice_below(dice, 4)]);
+    switch (dice_below(dice, 14)) {
+    case 0:
+        if (dice_below(dice, 5))
+            break;
+        report.state = PROCESS_EXITED;
+        report.signal = (int32_t)dice_below(dice, 64);
+        run_message(world.run, agent, WIRE_PROCESS, &report, NULL);
+        break;
+    case 1:
+        run_message(world.run, agent, WIRE_PROCESS, &report, NULL);
+        break;
+    case 2:
+        run_gone(world.run, road, dice_below(dice, 2) ? ERR_GONE : 0, "gone");
+        break;
+    case 3:
+        run_message(world.run, &world.roads[stage], WIRE_EVENT, &event, NULL);
+        break;
+    case 4:
+    case 5:
+        run_message(world.run, &world.roads[stage], WIRE_READY, &ready, NULL);
+        break;
+    case 6:
+        run_message(world.run, &world.roads[stage], WIRE_SAMPLE, &sample, NULL);
+        break;
+    case 7:
+        if (dice_below(dice, 4) == 0)
+            run_message(world.run, &world.roads[stage], WIRE_DONE, &(struct wire_done){.step = 100}, NULL);
+        break;
+    case 8:
+        run_message(world.run, &world.roads[WORLD_R0S0], WIRE_KNOB_USED, &used, NULL);
+        break;
+    case 9:
+        world_order(&world, dice_below(dice, 40) ? ORDER_PAUSE + (enum order_kind)dice_below(dice, 2) : ORDER_STOP, "", "");
+        break;
+    case 10:
+        world_order(&world, ORDER_SET, "mask.rate", dice_below(dice, 2) ? "0.5" : "0.25");
+        break;
+    case 11:
+        world_pass(&world, (double)dice_below(dice, dice_below(dice, 20) ? 3 : 150));
+        break;
+    case 12:
+        if (dice_below(dice, 10) == 0)
+            world_restart(&world);
+        break;
+    default:
+        hello.pid += dice_below(dice, 10) == 0;
+        world_hello_as(&world, process, hello, 1 + (dice_below(dice, 20) == 0), NULL);
+    }
+    world_forget(&world);
+}
+
+/* Whatever happens, no state is reached that has no way on, and a STOP comes to its end. */
+static void anything_in_any_order(void **state)
+{
+    (void)state;
+    int phases[PHASE_STOPPED + 1] = {0};
+    struct dice dice = {.state = 11};
+    log_set_level(LOG_ERROR);
+    for (int round = 0; round < 300; round++) {
+        if (round % 2)
+            world_form(&world);
+        for (int i = 0; i < 120 && !run_is_over(world.run); i++) {
+            do_something(&dice);
+            phases[world_phase(&world)]++;
+        }
+        world_order(&world, ORDER_STOP, "", "");
+        world_pass(&world, 60);
+        assert_true(run_is_over(world.run));
+        assert_true(world_phase(&world) == PHASE_STOPPED || world_phase(&world) == PHASE_FINISHED);
+        phases[world_phase(&world)]++;
+        world_clear(&world);
+        world_init(&world);
+    }
+    for (int phase = PHASE_FORMING; phase <= PHASE_STOPPED; phase++)
+        if (phases[phase] == 0)
+            fail_msg("%s was never tried", wire_phase_name(phase));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -780,6 +875,7 @@ int main(void)
         TEST(adopts_a_stopping_run),
         TEST(numbers_of_the_run),
         TEST(roads_in_numbers),
+        TEST(anything_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,7 @@ static void on_down(struct link *link, int err, const char *reason, void *arg)
     end_clear(end);
     if (side && side->end == end) {
         side->end = NULL;
+        side->up = false;
         if (stood || err == ERR_REFUSED) {
             lose(side, err, reason);
         } else if (!roads->closing) {

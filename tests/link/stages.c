@@ -213,6 +213,7 @@ static void assert_same_number(double a, double b, const char *what, int step)
         fail_msg("%s of step %d: %.17g is not %.17g", what, step, a, b);
 }
 
+/* After the processes have ended: while this computes, nobody turns the loop. */
 static void assert_as_pipeline(struct train *train)
 {
     struct backend backend;
@@ -245,8 +246,8 @@ static void one_stage_is_the_pipeline(void **state)
     struct train train;
     train_begin(&train, 1, true);
     train_run(&train);
-    assert_as_pipeline(&train);
     train_stop(&train);
+    assert_as_pipeline(&train);
     train_end(&train);
 }
 
@@ -256,12 +257,12 @@ static void two_stages_over_tls_are_the_pipeline(void **state)
     struct train train;
     train_begin(&train, 2, false);
     train_run(&train);
-    assert_as_pipeline(&train);
     struct head_peer *first = train.peers[0];
     head_for(&train.head, 1200 * CLOCK_MS); /* the road's sample of the second */
     assert_true(first->act_sent > 0 && first->act_sent < first->act_dense);
     assert_true(first->newest.memory_bytes > 0 && first->newest.sent_act_bytes > 0 && first->newest.received_act_bytes > 0);
     train_stop(&train);
+    assert_as_pipeline(&train);
     train_end(&train);
 }
 
@@ -278,8 +279,8 @@ static void three_stages_are_the_pipeline_whatever_the_road(void **state)
     train.profile.values = VALUES_INT8;
     train.profile.recompute = true;
     train_run(&train);
-    assert_as_pipeline(&train);
     train_stop(&train);
+    assert_as_pipeline(&train);
     train_end(&train);
 }
 
@@ -329,6 +330,7 @@ static void a_knob_acts_from_its_step_on(void **state)
     head_say(train.peers[0], WIRE_KNOB, &knob); /* said again: the same answer, and nothing changes */
     head_for(&train.head, 100 * CLOCK_MS);
     assert_int_equal(train.head.knob_used.step, 3);
+    train_stop(&train);
     backend_open(&backend, 1);
     pipeline_init(&pipeline, &backend, &train.profile, train.layers);
     pipeline_evaluate(&pipeline, 0);
@@ -338,7 +340,6 @@ static void a_knob_acts_from_its_step_on(void **state)
     }
     pipeline_clear(&pipeline);
     backend_close(&backend);
-    train_stop(&train);
     train_end(&train);
 }
 
@@ -362,8 +363,8 @@ static void hold_and_start_change_nothing(void **state)
     assert_int_equal(train.peers[0]->samples, samples); /* it stands */
     start(&train);
     head_until(&train.head, all_done, NULL, PATIENCE, "done");
-    assert_as_pipeline(&train);
     train_stop(&train);
+    assert_as_pipeline(&train);
     train_end(&train);
 }
 

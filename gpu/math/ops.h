@@ -150,7 +150,8 @@ size_t ops_packed_row_bytes(int format, int64_t columns);
 
 /* A backend is a shared object beside the program (kedge-cpu.so, kedge-cuda.so) that exports `ops_table`. */
 #define OPS_SYMBOL "kedge_ops_v1"
-/* Load a backend by name ("cpu") from `folder`; the handle stays for the life of the process. */
+/* Load a backend by name ("cpu") from `folder`; the handle stays for the life of the process. Sets OMP_WAIT_POLICY where it is not
+ * set, so no other thread may be changing the environment. */
 const struct ops *ops_load(const char *folder, const char *name, struct why *why);
 
 #endif

@@ -224,8 +224,8 @@ void run_gone(struct run *run, void *handle, int err, const char *reason)
     else if (run->ending != ENDING_NOT && err == 0)
         process_set_state(run, process, PROCESS_EXITED);
     bool expected = run->ending != ENDING_NOT || row->state == PROCESS_EXITED;
-    run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, "control-lost", "%s on host %s is not connected any more: %s",
-            row->process, row->host, reason);
+    /* The reason of a link names the peer. */
+    run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, err == 0 ? "goodbye" : "control-lost", "%s", reason);
     if (run->ending != ENDING_NOT)
         ending_advance(run);
 }

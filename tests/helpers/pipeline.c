@@ -152,15 +152,16 @@ static void run_backward(struct pipeline *pipeline, const struct codec_use *use)
 
 /* ---- one step ---- */
 
-/* What was measured in this step is version `step` on both ends, and the next step is stamped with it. */
-static void ship_references(struct pipeline *pipeline, uint64_t step)
+/* What was measured in this step is version `step` on both ends, and the next step is stamped with it; what was measured in a step that is
+ * not applied is forgotten. */
+static void ship_references(struct pipeline *pipeline, uint64_t step, bool applied)
 {
     struct why why = {0};
-    bool all = pipeline->stages > 1;
+    bool all = applied && pipeline->stages > 1;
     for (int i = 0; i + 1 < pipeline->stages; i++) {
         uint8_t *state = NULL;
         size_t bytes;
-        if (codec_export(pipeline->sender[i], (uint32_t)step, &state, &bytes) == 0) {
+        if (codec_export(pipeline->sender[i], (uint32_t)step, &state, &bytes) == 0 && applied) {
             must(codec_import(pipeline->sender[i], (uint32_t)step, state, bytes, &why), &why);
             must(codec_import(pipeline->receiver[i], (uint32_t)step, state, bytes, &why), &why);
         } else {
@@ -235,8 +236,6 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
         run_backward(pipeline, &use);
     }
     mem_free(window);
-    if (measure)
-        ship_references(pipeline, step);
     exchange_tied(pipeline);
     for (int i = pipeline->stages - 1; i >= 0; i--)
         squares += stage_gradient_squares(pipeline->stage[i]);
@@ -245,6 +244,8 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
     if (p->clip > 0 && result.norm > p->clip)
         result.clip_scale = (float)(p->clip / result.norm);
     apply(pipeline, &result);
+    if (measure)
+        ship_references(pipeline, step, result.applied);
     return result;
 }
 

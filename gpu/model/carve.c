@@ -104,9 +104,9 @@ int64_t carve_qkv_width(const struct model_shape *shape)
 
 enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_QUERY, SIDE_KEY, SIDE_FFN, SIDE_VOCABULARY };
 
-/* How fresh weights spread. Linear layers keep the variance of what goes in; what is added to the residual stream is divided by √(2·layers), so
- * that the stream's variance does not grow with depth. The embedding is large beside what the first layers add, so that the identity of a
- * token is not drowned; a head that is not tied begins near the uniform guess, and a tied one must do the same. */
+/* How fresh weights spread. Linear layers keep the variance of what goes in; what is added to the residual stream is divided by
+ * √(2·layers), so that the stream's variance does not grow with depth. The embedding is large beside what the first layers add, so that
+ * the identity of a token is not drowned; a head begins near the uniform guess. A tied table is a compromise of the two. */
 enum spread { SPREAD_ONES, SPREAD_LINEAR, SPREAD_RESIDUAL, SPREAD_EMBEDDING, SPREAD_HEAD };
 
 struct tensor_row {
@@ -149,7 +149,7 @@ static float spread_deviation(const struct model_shape *shape, enum spread sprea
     switch (spread) {
     case SPREAD_LINEAR: return (float)(1 / sqrt((double)fan_in));
     case SPREAD_RESIDUAL: return (float)(1 / sqrt((double)fan_in * 2 * (double)shape->layers));
-    case SPREAD_EMBEDDING: return shape->tied ? 0.02f : 0.5f;
+    case SPREAD_EMBEDDING: return shape->tied ? 0.05f : 0.5f;
     case SPREAD_HEAD: return 0.02f;
     case SPREAD_ONES: break;
     }

@@ -72,8 +72,9 @@ static const struct command commands[] = {
         .name = "links", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
         .function = show_links,
         .help = "what travels on every road, what holds it up",
-        .details = "'of dense' compares the bytes sent with what an exchange of whole bf16 activations would have "
-                   "sent. 'held by' names why a lane does not move at the moment.",
+        .details = "'of dense' compares the bytes that training sent with what an exchange of whole bf16 activations "
+                   "would have sent; the un-masked evaluations, the same with every codec, are left out of it. "
+                   "'held by' names why a lane does not move at the moment.",
     },
     {
         .name = "hosts", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,

@@ -138,7 +138,7 @@ void print_links(const struct state *state, const struct style *style, uint64_t 
     for (size_t i = 0; i < state->road_count; i++) {
         const struct wire_road_row *row = &state->roads[i].row;
         char rate[WORDS], sent[WORDS], share[WORDS], queued[WORDS], rtt[WORDS], holds[128];
-        double dense = row->dense_bytes ? (double)row->sent_bytes / (double)row->dense_bytes : NAN;
+        double dense = row->dense_bytes ? (double)(row->sent_bytes - row->evaluation_bytes) / (double)row->dense_bytes : NAN;
         bool old = now_ns - state->roads[i].heard_ns > 5 * CLOCK_SECOND;
         table_row(table, old ? PAINT_DIM : PAINT_NONE);
         table_cell(table, "%s%s%s", row->from, style_glyph(style, GLYPH_ARROW), row->to);

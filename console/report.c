@@ -142,6 +142,7 @@ json_t *report_links(const struct state *state)
         const struct wire_road_row *row = &state->roads[i].row;
         json_t *object = json_pack("{s:s, s:s, s:s}", "from", row->from, "to", row->to, "lane", wire_lane_name(row->lane));
         json_object_set_new(object, "sent_bytes", integer(row->sent_bytes));
+        json_object_set_new(object, "evaluation_bytes", json_integer((json_int_t)row->evaluation_bytes));
         json_object_set_new(object, "dense_bytes", report_known(row->dense_bytes));
         json_object_set_new(object, "bytes_per_second", report_real(row->bytes_per_second));
         json_object_set_new(object, "queued_bytes", integer(row->queued_bytes));

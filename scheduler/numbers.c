@@ -120,10 +120,12 @@ void numbers_road_sample(struct numbers *numbers, const char *from, const struct
     if (row->base_bytes + sample->sent_bytes < row->row.sent_bytes) {
         row->base_bytes = row->row.sent_bytes;
         row->dense_base_bytes = row->row.dense_bytes;
+        row->evaluation_base_bytes = row->row.evaluation_bytes;
         road->speed_count = 0;
     }
     row->row.sent_bytes = row->base_bytes + sample->sent_bytes;
     row->row.dense_bytes = row->dense_base_bytes + sample->dense_bytes;
+    row->row.evaluation_bytes = row->evaluation_base_bytes + sample->evaluation_bytes;
     row->row.queued_bytes = sample->queued_bytes;
     row->row.hold_reasons = sample->hold_reasons;
     row->row.rtt_ns = sample->rtt_ns;

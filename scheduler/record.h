@@ -46,7 +46,7 @@ struct record_process {
 struct record_road {
     uint64_t version;
     struct wire_road_row row;
-    uint64_t base_bytes, dense_base_bytes; /* of former roads between the two: a new road counts from 0 */
+    uint64_t base_bytes, dense_base_bytes, evaluation_base_bytes; /* of former roads between the two: a new road counts from 0 */
 };
 
 struct record_knob {

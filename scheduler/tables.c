@@ -25,6 +25,7 @@ static const struct wire_field process_extra[] = {
 static const struct wire_field road_extra[] = {
     EXTRA(record_road, base_bytes, WIRE_U64),
     EXTRA(record_road, dense_base_bytes, WIRE_U64),
+    EXTRA(record_road, evaluation_base_bytes, WIRE_U64),
 };
 static const struct wire_field ledger_extra[] = {EXTRA(record_ledger, from_step, WIRE_U64)};
 static const struct wire_field sample_extra[] = {EXTRA(tables_sample, wall_ms, WIRE_U64),

@@ -88,13 +88,13 @@ static int halt_size(struct compute *compute, const struct micro_batch *micro_ba
                         micro_batch->index, peer, bytes, expected);
 }
 
-/* What bf16 without a mask would have cost on this lane. Evaluation is exact for everybody, so it counts as it is. */
-static uint64_t dense_bytes(const struct compute *compute, const struct micro_batch *micro_batch, size_t message, size_t coded)
+/* What bf16 without a mask would have cost on this lane. Evaluation is exact for everybody, so it is only counted apart. */
+static void note_dense(const struct compute *compute, const struct micro_batch *micro_batch, size_t coded, struct letter *letter)
 {
-    uint64_t whole = message + FRAME_HEADER_BYTES;
-    if (compute->pass.stamp.kind != STAMP_TRAIN)
-        return whole;
-    return whole - coded + (uint64_t)micro_batch->rows * (uint64_t)compute->settings.profile.hidden * 2;
+    letter->evaluation = compute->pass.stamp.kind == STAMP_EVALUATE;
+    if (!letter->evaluation)
+        letter->dense_bytes = letter->bytes + FRAME_HEADER_BYTES - coded +
+                              (uint64_t)micro_batch->rows * (uint64_t)compute->settings.profile.hidden * 2;
 }
 
 static uint32_t debug_checksum(struct compute *compute, struct boundary *boundary, const struct micro_batch *micro_batch)
@@ -160,7 +160,7 @@ int crossing_send_activations(struct compute *compute, const struct micro_batch 
         .body = {compute->body, (uint32_t)(ids + coded)},
     };
     struct letter letter = compute_letter(WIRE_ACT, &act, ids + coded, MAIL_DOWNSTREAM, compute->pass.step, micro_batch->index);
-    letter.dense_bytes = dense_bytes(compute, micro_batch, letter.bytes, coded);
+    note_dense(compute, micro_batch, coded, &letter);
     compute->pass.act_bytes = letter.bytes;
     return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
 }
@@ -214,7 +214,7 @@ int crossing_send_gradient(struct compute *compute, const struct micro_batch *mi
         .body = {compute->body, (uint32_t)coded},
     };
     struct letter letter = compute_letter(WIRE_GRAD, &grad, coded, MAIL_UPSTREAM, compute->pass.step, micro_batch->index);
-    letter.dense_bytes = dense_bytes(compute, micro_batch, letter.bytes, coded);
+    note_dense(compute, micro_batch, coded, &letter);
     return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
 }
 

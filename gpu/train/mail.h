@@ -35,7 +35,8 @@ struct letter {
     uint32_t micro_batch;
     uint8_t *payload;      /* encoded; mem_free */
     size_t bytes;
-    uint64_t dense_bytes;  /* what a dense bf16 exchange would have sent in its place; 0 = n/a */
+    bool evaluation;       /* of an evaluation pass: counted apart, it costs the same with every codec */
+    uint64_t dense_bytes;  /* what a dense bf16 exchange would have sent in its place; 0 = n/a or evaluation */
 };
 
 enum mail_order { MAIL_STOP = 1 << 0, MAIL_ABANDON = 1 << 1 };

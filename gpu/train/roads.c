@@ -32,7 +32,7 @@ struct side {
     bool up, lost;
     struct loop_timer *redial, *deadline;
     uint64_t pause_ns;
-    uint64_t dense_bytes;
+    uint64_t evaluation_bytes, dense_bytes;
     char reason[WIRE_TEXT]; /* of the newest failed attempt */
 };
 
@@ -303,6 +303,7 @@ int roads_send(struct roads *roads, const struct letter *letter)
         return ERR_GONE;
     }
     side->dense_bytes += letter->dense_bytes;
+    side->evaluation_bytes += letter->evaluation ? letter->bytes + FRAME_HEADER_BYTES : 0;
     return link_send_encoded(side->end->link, (enum wire_type)letter->type, letter->payload, letter->bytes, letter->step,
                              letter->micro_batch);
 }
@@ -372,6 +373,7 @@ bool roads_sample(const struct roads *roads, enum mail_road index, enum wire_lan
         .hold_reasons = counters.hold_reasons,
         .rtt_ns = link_rtt_ns(side->end->link),
         .capacity_bps = capacity(roads, side),
+        .evaluation_bytes = lane == LANE_ACT ? side->evaluation_bytes : 0,
         .dense_bytes = lane == LANE_ACT ? side->dense_bytes : 0,
     };
     memcpy(sample->peer, side->road.peer, sizeof sample->peer);

@@ -229,7 +229,8 @@ static int phase_stamp(struct compute *compute)
     if (compute->last)
         return 0;
     struct letter letter = compute_letter(WIRE_STAMP, &compute->pass.stamp, 0, MAIL_DOWNSTREAM, compute->pass.step, 0);
-    letter.dense_bytes = letter.bytes + FRAME_HEADER_BYTES;
+    letter.evaluation = compute->pass.stamp.kind == STAMP_EVALUATE;
+    letter.dense_bytes = letter.evaluation ? 0 : letter.bytes + FRAME_HEADER_BYTES;
     return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
 }
 

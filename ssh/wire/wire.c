@@ -95,7 +95,7 @@ static const struct wire_field road_sample_fields[] = {
     FIELD(road_sample, peer), RANGE(road_sample, lane, LANE_CONTROL, LANE_TELEM), FIELD(road_sample, sent_bytes),
     FIELD(road_sample, received_bytes), FIELD(road_sample, sent_frames), FIELD(road_sample, received_frames),
     FIELD(road_sample, queued_bytes), FIELD(road_sample, hold_reasons), FIELD(road_sample, rtt_ns),
-    FIELD(road_sample, capacity_bps), FIELD(road_sample, dense_bytes),
+    FIELD(road_sample, capacity_bps), FIELD(road_sample, evaluation_bytes), FIELD(road_sample, dense_bytes),
 };
 static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
 static const struct wire_field run_state_fields[] = {
@@ -115,7 +115,7 @@ static const struct wire_field process_row_fields[] = {
 };
 static const struct wire_field road_row_fields[] = {
     FIELD(road_row, from), FIELD(road_row, to), RANGE(road_row, lane, LANE_CONTROL, LANE_TELEM), FIELD(road_row, sent_bytes),
-    FIELD(road_row, dense_bytes), FIELD(road_row, bytes_per_second), FIELD(road_row, queued_bytes),
+    FIELD(road_row, evaluation_bytes), FIELD(road_row, dense_bytes), FIELD(road_row, bytes_per_second), FIELD(road_row, queued_bytes),
     FIELD(road_row, hold_reasons), FIELD(road_row, rtt_ns), FIELD(road_row, capacity_bps),
 };
 static const struct wire_field event_row_fields[] = {
@@ -177,14 +177,14 @@ static const struct wire_message messages[] = {
     ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 133),
-    ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 69 + NAME_BYTES),
+    ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
 
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
     /* What only the newest of matters to a viewer may be replaced on TELEM; what must not be lost goes on CONTROL. STATE_END
      * goes last on TELEM, so that it comes behind all rows of both lanes. */
     ROW(RUN_STATE, run_state, "S→C", LANE_TELEM, 125 + NAME_BYTES + TEXT_BYTES),
     ROW(PROCESS_ROW, process_row, "S→C", LANE_TELEM, 50 + 2 * NAME_BYTES + TEXT_BYTES),
-    ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 53 + 2 * NAME_BYTES),
+    ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 61 + 2 * NAME_BYTES),
     ROW(EVENT_ROW, event_row, "S→C", LANE_CONTROL, 29 + 2 * NAME_BYTES + TEXT_BYTES),
     ROW(LEDGER_ROW, ledger_row, "S→C", LANE_CONTROL, 25 + 4 * NAME_BYTES),
     ROW(KNOB_ROW, knob_row, "S→C", LANE_CONTROL, 1 + 3 * NAME_BYTES),

@@ -261,7 +261,8 @@ struct wire_road_sample {
     uint32_t hold_reasons;                 /* bits of enum link_hold (ssh/link/link.h) */
     uint64_t rtt_ns;                       /* 0 = not measured yet */
     uint64_t capacity_bps;                 /* pace or measured; 0 = unknown */
-    uint64_t dense_bytes;                  /* what a dense bf16 exchange would have sent on this lane so far; 0 = n/a */
+    uint64_t evaluation_bytes;             /* of sent_bytes: un-masked evaluation passes, the same for every codec */
+    uint64_t dense_bytes;                  /* what a dense bf16 exchange would have sent instead of the rest; 0 = n/a */
 };
 
 struct wire_watch {
@@ -309,7 +310,8 @@ struct wire_road_row {
     char from[WIRE_NAME], to[WIRE_NAME];
     uint8_t lane;
     uint64_t sent_bytes;       /* from → to */
-    uint64_t dense_bytes;      /* the same with dense bf16 exchange */
+    uint64_t evaluation_bytes; /* of sent_bytes: un-masked evaluation passes */
+    uint64_t dense_bytes;      /* the rest with dense bf16 exchange; 0 = n/a */
     double bytes_per_second;   /* over the last sampling periods; NaN = unknown */
     uint64_t queued_bytes;
     uint32_t hold_reasons;

@@ -722,6 +722,7 @@ static void roads_in_numbers(void **state)
     for (uint64_t i = 1; i <= 8; i++) {
         sample.sent_bytes = i * 1000;
         sample.dense_bytes = i * 20000;
+        sample.evaluation_bytes = 500;
         world_say(&world, WORLD_R0S0, WIRE_ROAD_SAMPLE, &sample);
         world_pass(&world, 1);
     }
@@ -730,8 +731,9 @@ static void roads_in_numbers(void **state)
                 fabs(road->row.bytes_per_second - 1000) < 1e-9);
     sample.sent_bytes = 10; /* a new road counts from 0; what went over the old one stays counted */
     sample.dense_bytes = 200;
+    sample.evaluation_bytes = 5;
     world_say(&world, WORLD_R0S0, WIRE_ROAD_SAMPLE, &sample);
-    assert_true(road->row.sent_bytes == 8010 && road->row.dense_bytes == 160200 && isnan(road->row.bytes_per_second));
+    assert_true(road->row.evaluation_bytes == 505 && road->row.sent_bytes == 8010 && road->row.dense_bytes == 160200 && isnan(road->row.bytes_per_second));
     world_pass(&world, 1);
     sample.sent_bytes = 510;
     world_say(&world, WORLD_R0S0, WIRE_ROAD_SAMPLE, &sample);

@@ -177,8 +177,8 @@ static bool has_ended(struct client *client, void *arg)
     struct watch *watch = arg;
     struct state *state = client_state(client);
     uint64_t now_ns = clock_now_ns();
-    if (interrupted || ferror(stdout))
-        return true;
+    if (interrupted || ferror(stdout) || (state->complete && !client_is_live(client)))
+        return true; /* a record does not change any more */
     if (!state->complete || now_ns < watch->next_line_ns)
         return false;
     watch->next_line_ns = now_ns + CLOCK_SECOND - (now_ns - watch->next_line_ns) % CLOCK_SECOND;
@@ -246,9 +246,10 @@ static int say_end(const struct watch *watch, struct client *client)
             printf("%s was stopped at step %" PRIu64 " of %" PRIu64 "\n", watch->run, state->run.step, state->run.steps);
         return EXIT_FAILED;
     }
+    const char *reason = client_is_live(client) ? client_down_reason(client) : state->run.reason;
     fprintf(stderr, "kedge: the scheduler of %s is lost: %s; its workers train on: 'kedge attach %s' starts a scheduler "
                     "that takes "
-            "them back, 'kedge stop %s' ends them\n", watch->run, client_down_reason(client), watch->run, watch->run);
+            "them back, 'kedge stop %s' ends them\n", watch->run, reason, watch->run, watch->run);
     return EXIT_NETWORK;
 }
 

@@ -42,7 +42,7 @@ char *words_rate(const struct style *style, double bytes_per_second, char *out, 
 
 char *words_rate_pair(const struct style *style, double down, double up, char *out, size_t size)
 {
-    static const char *const units[] = {"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+    static const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
     double most = fmax(isfinite(down) ? down : 0, isfinite(up) ? up : 0), scale = 1;
     char first[WORDS], second[WORDS];
     size_t unit = 0;

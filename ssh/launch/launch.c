@@ -79,13 +79,15 @@ static void start_agent(struct launch_program *program)
 {
     struct why why = {0};
     struct launch *launch = program->launch;
-    char worker[RUNS_PATH];
-    if (prepare_sibling("kedge-worker", worker, sizeof worker, &why) != 0) {
+    char worker[RUNS_PATH], timeout[64];
+    if (prepare_sibling("kedge-worker", worker, sizeof worker, &why) != 0 ||
+        profile_get(launch->profile, "run.timeout", timeout, sizeof timeout, &why) != 0) {
         move_to(program, LAUNCH_FAILED, why.text);
         return;
     }
-    const char *const argv[] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head",
-                                launch->address, NULL};
+    /* An agent reads no profile: what it must know before anybody can tell it stands here. */
+    const char *const argv[] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", launch->address,
+                                "--timeout", timeout, launch->profile->security == SECURITY_PLAIN ? "--plain" : NULL, NULL};
     start_program(program, argv, on_agent, &why);
 }
 

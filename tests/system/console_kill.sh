@@ -1,0 +1,26 @@
+#!/bin/sh
+# kill -9 of the console is a supported way to leave: the run goes on, another console attaches; Ctrl-C leaves too, and says so.
+# seconds: 180
+. tests/system/lib/common.sh
+have_json || skip "python3 is not here to read JSON; it would have killed the console of a run"
+
+profile tiny run.steps=100000
+"$O/kedge" run "$TMP/tiny.ini" --headless >"$TMP/out" 2>&1 &
+console=$!
+wait_for 30 step_reached tiny 2 || fail "no step was trained: $(cat "$TMP/out")"
+kill -9 $console
+wait $console
+at=$(step_of tiny)
+wait_for 20 step_reached tiny $((at + 3)) || fail "the run did not go on without its console"
+
+"$O/kedge" attach tiny >"$TMP/attached" 2>&1 &
+console=$!
+wait_for 20 grep -q '^step ' "$TMP/attached" || fail "attach shows nothing: $(cat "$TMP/attached")"
+kill -INT $console
+wait $console
+[ $? = 130 ] || fail "Ctrl-C ended with $?"
+grep -q "^left: tiny goes on .*kedge attach tiny.*kedge stop tiny" "$TMP/attached" || fail "leaving says $(cat "$TMP/attached")"
+at=$(step_of tiny)
+wait_for 20 step_reached tiny $((at + 2)) || fail "the run did not go on after Ctrl-C"
+kedge stop tiny >/dev/null || fail "stop"
+nothing_left tiny || fail "after stop"

@@ -1,0 +1,50 @@
+#!/bin/sh
+# A profile becomes a run: it trains, tells, obeys a knob at a step that it names, stops without leaving anything, and can
+# be started again at once. A short one ends by itself.
+# seconds: 240
+. tests/system/lib/common.sh
+have_json || skip "python3 is not here to read JSON; it would have driven a whole run"
+
+profile tiny run.steps=100000
+kedge run "$TMP/tiny.ini" --detach >"$TMP/out" 2>&1 || fail "run --detach: $(cat "$TMP/out")"
+wait_for 30 step_reached tiny 3 || fail "no step was trained: $(kedge status tiny)"
+
+kedge status tiny --json >"$TMP/status" || fail "status --json"
+json 'j["format"]' <"$TMP/status" | grep -qx 1 || fail "no format in $(cat "$TMP/status")"
+json 'j["run"], j["phase"], j["steps"], len(j["processes"])' <"$TMP/status" >"$TMP/words"
+grep -qx 'tiny training 100000 4' "$TMP/words" || fail "status says $(cat "$TMP/words")"
+grep -qi 'nan' "$TMP/status" && fail "NaN in $(cat "$TMP/status")"
+kedge status tiny >/dev/null && kedge links tiny >/dev/null && kedge hosts tiny >/dev/null || fail "a view failed"
+kedge ls | grep -q '^tiny .*training' || fail "ls: $(kedge ls)"
+[ "$(kedge get tiny mask.rate)" = 0.95 ] || fail "get mask.rate: $(kedge get tiny mask.rate)"
+[ "$(kedge get tiny model.hidden)" = 64 ] || fail "get model.hidden"
+
+kedge set tiny mask.rate=0.9 --ascii >"$TMP/set" || fail "set: $(cat "$TMP/set")"
+grep -Eq '^mask.rate 0.95 -> 0.9 active from step [0-9]+$' "$TMP/set" || fail "set says $(cat "$TMP/set")"
+[ "$(kedge get tiny mask.rate)" = 0.9 ] || fail "get after set: $(kedge get tiny mask.rate)"
+kedge get tiny --json | json '[(r["old"], r["new"], r["state"]) for r in j["ledger"]]' >"$TMP/ledger"
+grep -q "('0.95', '0.9', 'active')" "$TMP/ledger" || fail "ledger: $(cat "$TMP/ledger")"
+
+kedge pause tiny >/dev/null || fail "pause"
+at=$(step_of tiny)
+sleep 1
+[ "$(step_of tiny)" = "$at" ] || fail "it trained on while paused"
+kedge resume tiny >/dev/null || fail "resume"
+wait_for 20 step_reached tiny $((at + 2)) || fail "it did not go on after resume"
+
+kedge run "$TMP/tiny.ini" --detach >"$TMP/out" 2>&1
+[ $? = 4 ] && grep -q "is going already" "$TMP/out" || fail "a second start: $(cat "$TMP/out")"
+
+kedge stop tiny >"$TMP/stop" || fail "stop: $(cat "$TMP/stop")"
+tail -n 1 "$TMP/stop" | grep -q '^tiny stopped at step [0-9]*: no process, socket or lock is left$' || fail "stop says $(cat "$TMP/stop")"
+nothing_left tiny || fail "after stop"
+is_phase tiny stopped || fail "the record says $(phase_of tiny)"
+kedge events tiny --json | json 'len(j["events"]) > 0' | grep -qx True || fail "no events in the record"
+kedge stop tiny | grep -q 'was not running' || fail "stop of what is stopped"
+
+# At once again, this time to its end, watched.
+profile tiny run.steps=12
+kedge run "$TMP/tiny.ini" --headless >"$TMP/out" 2>&1 || fail "run to the end: $(cat "$TMP/out")"
+grep -q '^tiny finished: 12 steps' "$TMP/out" || fail "headless says $(cat "$TMP/out")"
+nothing_left tiny || fail "after the end"
+is_phase tiny finished || fail "the record says $(phase_of tiny)"

@@ -10,12 +10,12 @@ grep -q '^tiny finished: 6 steps' "$TMP/out" || fail "plain says $(cat "$TMP/out
 set -- "$(run_folder tiny)"/capture/*
 [ -e "$1" ] || fail "no capture was written: $(ls -R "$(run_folder tiny)")"
 for capture in "$@"; do
-    kedge decode "$capture" >"$TMP/text" || fail "decode $capture"
-    grep -q ' HELLO ' "$TMP/text" && grep -q ' ACT ' "$TMP/text" && grep -q ' GRAD ' "$TMP/text" || fail "$capture holds $(head -n 20 "$TMP/text")"
-    grep ' ACT ' "$TMP/text" | grep -vq 'mask_checksum=0 ' || fail "no mask checksum travels in $capture: $(grep -m 3 ' ACT ' "$TMP/text")"
+    kedge decode "$capture" >"$TMP/lines" || fail "decode $capture"
+    grep -q ' HELLO ' "$TMP/lines" && grep -q ' ACT ' "$TMP/lines" && grep -q ' GRAD ' "$TMP/lines" || fail "$capture holds $(head -n 20 "$TMP/lines")"
+    grep ' ACT ' "$TMP/lines" | grep -vq 'mask_checksum=0 ' || fail "no mask checksum travels in $capture: $(grep -m 3 ' ACT ' "$TMP/lines")"
 done
-printf 'no capture' >"$TMP/text"
-kedge decode "$TMP/text" 2>"$TMP/err" && fail "anything is decoded"
+printf 'no capture' >"$TMP/lines"
+kedge decode "$TMP/lines" 2>"$TMP/err" && fail "anything is decoded"
 [ "$(wc -l <"$TMP/err")" = 1 ] || fail "decode says $(cat "$TMP/err")"
 
 profile slow run.steps=3 pipeline.stages=3 link.slow_delay=20ms link.slow_rate=20Mbit

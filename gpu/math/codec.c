@@ -1,6 +1,6 @@
 /*
- * The codec interface: checks what comes in, and hands the work to the row of its kind. keep = 0 is dense whatever the kind, so that
- * evaluation and "mask off" are the same exchange.
+ * The codec interface: checks what comes in, and hands the work to the row of its kind. keep = 0 is dense whatever the kind,
+ * so that evaluation and "mask off" are the same exchange.
  *
  * Invariant: a decode touches its output only after every check has passed; a wrong use on the encoding side is our own bug.
  */
@@ -78,8 +78,10 @@ static int check_settings(const struct codec_settings *s, struct why *why)
     if (s->boundary > MASK_MAX_BOUNDARY)
         return why_set(why, ERR_INVALID, "boundary %u: the last possible one is %d", s->boundary, MASK_MAX_BOUNDARY);
     if (s->max_rows < 1 || s->max_rows > ROWS_MAX || s->slots < 1 || s->slots > SLOTS_MAX)
-        return why_set(why, ERR_INVALID, "boundary %u: micro-batches of %lld tokens in %d slots; up to %d tokens in %d slots are "
-                       "possible", s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
+        return why_set(why, ERR_INVALID,
+                       "boundary %u: micro-batches of %lld tokens in %d slots; up to %d tokens in %d slots are "
+                       "possible",
+                       s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
     return 0;
 }
 
@@ -93,10 +95,11 @@ static int check_use(const struct codec *codec, const struct codec_use *use, str
                         : use->slot < 0 || use->slot >= s->slots                                       ? "slot"
                                                                                                        : NULL;
     if (wrong)
-        return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %s out of range (rows %lld of at most %lld, "
-                       "keep %lld of %lld, slot %d of %d)", s->boundary, (unsigned long long)use->step, use->micro_batch, wrong,
-                       (long long)use->rows, (long long)s->max_rows, (long long)use->keep, (long long)s->width, use->slot,
-                       s->slots);
+        return why_set(why, ERR_INVALID,
+                       "boundary %u, step %llu, micro-batch %u: %s out of range (rows %lld of at most %lld, "
+                       "keep %lld of %lld, slot %d of %d)",
+                       s->boundary, (unsigned long long)use->step, use->micro_batch, wrong, (long long)use->rows,
+                       (long long)s->max_rows, (long long)use->keep, (long long)s->width, use->slot, s->slots);
     return 0;
 }
 
@@ -115,7 +118,8 @@ static int check_bytes(const struct codec *codec, const struct codec_use *use, s
     if (count == wanted)
         return 0;
     return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %zu bytes came, %zu are right for %lld tokens",
-                   codec->settings.boundary, (unsigned long long)use->step, use->micro_batch, count, wanted, (long long)use->rows);
+                   codec->settings.boundary, (unsigned long long)use->step, use->micro_batch, count, wanted,
+                   (long long)use->rows);
 }
 
 int codec_new(const struct ops *ops, struct device *device, const struct codec_settings *settings, struct codec **codec,
@@ -135,7 +139,8 @@ int codec_new(const struct ops *ops, struct device *device, const struct codec_s
     if ((bytes && !new->block) || codec_reference_new(new) != 0) {
         codec_free(new);
         return why_set(why, ERR_MEMORY, "boundary %u: no memory for the %s codec (%zu bytes for %lld tokens a micro-batch)",
-                       settings->boundary, kind_of(settings)->name, codec_memory_bytes(settings), (long long)settings->max_rows);
+                       settings->boundary, kind_of(settings)->name, codec_memory_bytes(settings),
+                       (long long)settings->max_rows);
     }
     *codec = new;
     return 0;
@@ -165,7 +170,8 @@ void codec_encode(struct codec *codec, const struct codec_use *use, const float 
     codec->ops->finish(codec->device);
 }
 
-int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, float *x, struct why *why)
+int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, size_t count, float *x,
+                 struct why *why)
 {
     int err = check_use(codec, use, why);
     if (err == 0)

@@ -1,6 +1,6 @@
 /*
- * The inside of a codec, for the files that make one: codec.c (the interface), codec_reference.c (the versioned state) and one small
- * file per kind. A new kind is one file with a `const struct codec_kind_row` and one line in codec.c.
+ * The inside of a codec, for the files that make one: codec.c (the interface), codec_reference.c (the versioned state) and
+ * one small file per kind. A new kind is one file with a `const struct codec_kind_row` and one line in codec.c.
  *
  * A kind sees only uses that codec.c has checked, with keep > 0 unless the kind is dense: keep = 0 is dense for every kind.
  */

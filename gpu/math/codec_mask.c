@@ -1,12 +1,12 @@
 /*
- * The mask codec: K of a token's H channels travel, one of each of K strata, chosen by Philox from (seed, boundary, step, micro-batch,
- * token). Both ends choose the same, so no indices travel.
+ * The mask codec: K of a token's H channels travel, one of each of K strata, chosen by Philox from (seed, boundary, step,
+ * micro-batch, token). Both ends choose the same, so no indices travel.
  *
  *   x̂ = r + g ⊙ m ⊙ (x − r)     r: the reference of the stamped version (none: 0); m: the chosen channels; g: the gain
  *   dx = g ⊙ m ⊙ dx̂             r and g are constants of the graph; rounding is straight-through
  *
- * The receiver returns dx̂ at the chosen channels without gain, the sender multiplies: only it has the gains of the RMS rule, one per
- * token, kept per slot from encode until the gradient is back.
+ * The receiver returns dx̂ at the chosen channels without gain, the sender multiplies: only it has the gains of the RMS
+ * rule, one per token, kept per slot from encode until the gradient is back.
  */
 #include "gpu/math/codec_kind.h"
 
@@ -83,8 +83,8 @@ static void mask_encode_gradient(struct codec *codec, const struct codec_use *us
 {
     const struct ops *ops = codec->ops;
     float *values = mask_values(codec);
-    ops->mask_gather(codec->device, values, NULL, dx, NULL, mask_choose(codec, use), use->rows, codec->settings.width, use->keep,
-                     CODEC_GAIN_ONE);
+    ops->mask_gather(codec->device, values, NULL, dx, NULL, mask_choose(codec, use), use->rows, codec->settings.width,
+                     use->keep, CODEC_GAIN_ONE);
     ops->pack(codec->device, out, values, use->rows, use->keep, codec_format(&codec->settings, use));
 }
 
@@ -93,8 +93,8 @@ static void mask_decode_gradient(struct codec *codec, const struct codec_use *us
     const struct ops *ops = codec->ops;
     float *values = mask_values(codec);
     ops->unpack(codec->device, values, bytes, use->rows, use->keep, codec_format(&codec->settings, use));
-    ops->mask_scatter_gradient(codec->device, dx, values, mask_row_gain(codec, use->slot), mask_choose(codec, use), use->rows,
-                               codec->settings.width, use->keep, codec->settings.gain);
+    ops->mask_scatter_gradient(codec->device, dx, values, mask_row_gain(codec, use->slot), mask_choose(codec, use),
+                               use->rows, codec->settings.width, use->keep, codec->settings.gain);
 }
 
 static uint32_t mask_checksum(struct codec *codec, const struct codec_use *use)

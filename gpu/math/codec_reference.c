@@ -1,6 +1,7 @@
 /*
- * The versioned state that codecs share: column means of the boundary's activation. The sender averages over the micro-batches of a
- * step, exports bf16 (little-endian, H of them), and both ends import those bytes, so both use the very same numbers.
+ * The versioned state that codecs share: column means of the boundary's activation. The sender averages over the
+ * micro-batches of a step, exports bf16 (little-endian, H of them), and both ends import those bytes, so both use the very
+ * same numbers.
  *
  * Two versions are held, because the micro-batches of a step that is still under way need the one before.
  */
@@ -125,8 +126,8 @@ int codec_import(struct codec *codec, uint32_t version, const uint8_t *state, si
                        codec_newest(codec));
     for (size_t i = 0; i < (size_t)s->width; i++)
         if ((state[2 * i + 1] & 0x7f) == 0x7f && (state[2 * i] & 0x80))
-            return why_set(why, ERR_INVALID, "boundary %u: reference version %u is not finite in channel %zu", s->boundary, version,
-                           i);
+            return why_set(why, ERR_INVALID, "boundary %u: reference version %u is not finite in channel %zu", s->boundary,
+                           version, i);
     int oldest = reference->version[0] <= reference->version[1] ? 0 : 1;
     codec->ops->unpack(codec->device, vector_at(codec, oldest), state, 1, s->width, FORMAT_BF16);
     reference->version[oldest] = version;

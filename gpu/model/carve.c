@@ -1,6 +1,6 @@
 /*
- * The tables of named tensors and the arithmetic of the blocks. stage_check bounds every number before it is multiplied, so that no
- * product here can overflow.
+ * The tables of named tensors and the arithmetic of the blocks. stage_check bounds every number before it is multiplied, so
+ * that no product here can overflow.
  */
 #include "gpu/model/carve.h"
 
@@ -38,14 +38,16 @@ int model_check(const struct model_shape *shape, struct why *why)
                            limits[i].maximum);
     }
     if (shape->heads % shape->kv_heads)
-        return why_set(why, ERR_INVALID, "model: %" PRId64 " kv_heads do not divide %" PRId64 " heads", shape->kv_heads, shape->heads);
+        return why_set(why, ERR_INVALID, "model: %" PRId64 " kv_heads do not divide %" PRId64 " heads", shape->kv_heads,
+                       shape->heads);
     if (shape->head_width % 2)
         return why_set(why, ERR_INVALID, "model: a head of %" PRId64 " channels cannot be rotated in halves; make it even",
                        shape->head_width);
     if (!(shape->rope_theta > 0) || !isfinite(shape->rope_theta))
         return why_set(why, ERR_INVALID, "model: rope_theta is %g; it must be above 0", (double)shape->rope_theta);
     if (!(shape->norm_epsilon > 0) || !(shape->norm_epsilon < 1))
-        return why_set(why, ERR_INVALID, "model: norm_epsilon is %g; it must be between 0 and 1", (double)shape->norm_epsilon);
+        return why_set(why, ERR_INVALID, "model: norm_epsilon is %g; it must be between 0 and 1",
+                       (double)shape->norm_epsilon);
     return 0;
 }
 
@@ -55,20 +57,25 @@ int stage_check(const struct stage_shape *s, struct why *why)
     if (err)
         return err;
     if (s->first_layer < 0 || s->layers < 1 || s->first_layer + s->layers > s->model.layers)
-        return why_set(why, ERR_INVALID, "stage: layers %" PRId64 " to %" PRId64 " of a model of %" PRId64 " layers", s->first_layer,
-                       s->first_layer + s->layers - 1, s->model.layers);
+        return why_set(why, ERR_INVALID, "stage: layers %" PRId64 " to %" PRId64 " of a model of %" PRId64 " layers",
+                       s->first_layer, s->first_layer + s->layers - 1, s->model.layers);
     if (s->first != (s->first_layer == 0) || s->last != (s->first_layer + s->layers == s->model.layers))
-        return why_set(why, ERR_INVALID, "stage: layers %" PRId64 " to %" PRId64 " of %" PRId64 " do not agree with being %s",
-                       s->first_layer, s->first_layer + s->layers - 1, s->model.layers,
-                       s->first ? s->last ? "first and last" : "first" : s->last ? "last" : "in the middle");
-    if (s->sequences < 1 || s->tokens < 1 || s->sequences > 1 << 20 || s->tokens > 1 << 20 || s->sequences * s->tokens > 1 << 22)
+        return why_set(why, ERR_INVALID,
+                       "stage: layers %" PRId64 " to %" PRId64 " of %" PRId64 " do not agree with being %s", s->first_layer,
+                       s->first_layer + s->layers - 1, s->model.layers,
+                       s->first  ? s->last ? "first and last" : "first"
+                       : s->last ? "last"
+                                 : "in the middle");
+    if (s->sequences < 1 || s->tokens < 1 || s->sequences > 1 << 20 || s->tokens > 1 << 20 ||
+        s->sequences * s->tokens > 1 << 22)
         return why_set(why, ERR_INVALID, "stage: a micro-batch of %" PRId64 " × %" PRId64 " tokens; at most %d are possible",
                        s->sequences, s->tokens, 1 << 22);
     if (s->slots < 1 || s->slots > 1 << 12)
-        return why_set(why, ERR_INVALID, "stage: %" PRId64 " micro-batches in flight; 1 to %d are possible", s->slots, 1 << 12);
+        return why_set(why, ERR_INVALID, "stage: %" PRId64 " micro-batches in flight; 1 to %d are possible", s->slots,
+                       1 << 12);
     if (s->head_rows < 0 || s->head_columns < 0 || s->head_rows > 1 << 22 || s->head_columns > 1 << 24)
-        return why_set(why, ERR_INVALID, "stage: logits in pieces of %" PRId64 " × %" PRId64 " are not possible", s->head_rows,
-                       s->head_columns);
+        return why_set(why, ERR_INVALID, "stage: logits in pieces of %" PRId64 " × %" PRId64 " are not possible",
+                       s->head_rows, s->head_columns);
     const struct model_shape *m = &s->model;
     double widest = 2.0 * (double)m->ffn + 3.0 * (double)m->hidden + (double)(carve_qkv_width(m) + 2 * carve_query_width(m));
     if (widest * (double)(s->sequences * s->tokens) * (double)s->layers * (double)s->slots * sizeof(float) > 0x1p62)
@@ -104,9 +111,10 @@ int64_t carve_qkv_width(const struct model_shape *shape)
 
 enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_QUERY, SIDE_KEY, SIDE_FFN, SIDE_VOCABULARY };
 
-/* How fresh weights spread. Linear layers keep the variance of what goes in; what is added to the residual stream is divided by
- * √(2·layers), so that the stream's variance does not grow with depth. The embedding is large beside what the first layers add, so that
- * the identity of a token is not drowned; a head begins near the uniform guess. A tied table is a compromise of the two. */
+/* How fresh weights spread. Linear layers keep the variance of what goes in; what is added to the residual stream is divided
+ * by √(2·layers), so that the stream's variance does not grow with depth. The embedding is large beside what the first
+ * layers add, so that the identity of a token is not drowned; a head begins near the uniform guess. A tied table is a
+ * compromise of the two. */
 enum spread { SPREAD_ONES, SPREAD_LINEAR, SPREAD_RESIDUAL, SPREAD_EMBEDDING, SPREAD_HEAD };
 
 struct tensor_row {
@@ -127,7 +135,8 @@ static const struct tensor_row layer_rows[] = {
     {"mlp.up_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, true},
     {"mlp.down_proj.weight", SIDE_HIDDEN, SIDE_FFN, SPREAD_RESIDUAL, false},
 };
-static const struct tensor_row embedding_row = {"model.embed_tokens.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_EMBEDDING, false};
+static const struct tensor_row embedding_row = {"model.embed_tokens.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_EMBEDDING,
+                                                false};
 static const struct tensor_row norm_row = {"model.norm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false};
 static const struct tensor_row head_row = {"lm_head.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_HEAD, false};
 
@@ -176,7 +185,10 @@ static size_t put(struct carving *c, const struct tensor_row *row, int64_t layer
     c->weights->parameters += (uint64_t)(rows * columns);
     if (c->tensors) {
         struct carve_tensor *t = &c->tensors[c->weights->tensors];
-        *t = (struct carve_tensor){.dims = row->columns == SIDE_ONE ? 1 : 2, .rows = rows, .columns = columns, .offset = offset,
+        *t = (struct carve_tensor){.dims = row->columns == SIDE_ONE ? 1 : 2,
+                                   .rows = rows,
+                                   .columns = columns,
+                                   .offset = offset,
                                    .deviation = spread_deviation(c->shape, row->spread, columns)};
         if (layer < 0)
             snprintf(t->name, sizeof t->name, "%s", row->name);

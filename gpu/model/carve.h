@@ -1,7 +1,7 @@
 /*
- * Where everything of a stage lies: the few large blocks are carved by pure functions of the shape, so sizes are known before anything
- * is taken. All offsets count floats from the start of their block; every part begins on a 64-byte line, except the parts of a fused
- * tensor (q|k|v, gate|up), which follow each other without a gap.
+ * Where everything of a stage lies: the few large blocks are carved by pure functions of the shape, so sizes are known
+ * before anything is taken. All offsets count floats from the start of their block; every part begins on a 64-byte line,
+ * except the parts of a fused tensor (q|k|v, gate|up), which follow each other without a gap.
  *
  * Weights, gradients and both AdamW moments share one layout. Gaps stay zero for ever.
  */
@@ -35,7 +35,7 @@ struct carve_activations {
     int64_t rows;                                  /* of the largest micro-batch */
     size_t inputs, inputs_stride;                  /* inputs of slots, [slots][rows,H]; stride 0: part of the set */
     size_t sets, sets_stride;                      /* stride 0: one shared set (recompute) */
-    size_t x, x_stride;                            /* within a set: layer i's input, i ≥ x_first, at x + (i − x_first)·x_stride */
+    size_t x, x_stride; /* within a set: layer i's input, i ≥ x_first, at x + (i − x_first)·x_stride */
     int64_t x_first;
     size_t layer, layer_stride;                    /* within a set */
     size_t qkv, o, log_sum, mid, gate_up;          /* within a layer of a set */

@@ -1,6 +1,7 @@
 /*
- * A Hugging Face folder: config.json says the shape, model.safetensors or the files of model.safetensors.index.json hold the tensors. What
- * would change the result and is not supported (biases, scaled RoPE, quantised weights, another architecture) is refused by its name.
+ * A Hugging Face folder: config.json says the shape, model.safetensors or the files of model.safetensors.index.json hold the
+ * tensors. What would change the result and is not supported (biases, scaled RoPE, quantised weights, another architecture)
+ * is refused by its name.
  */
 #include "gpu/model/checkpoint.h"
 
@@ -74,7 +75,8 @@ static int read_integer(const struct config *c, const char *key, int64_t fallbac
         return 0;
     }
     if (!json_is_integer(value))
-        return why_set(why, ERR_INVALID, "%s/config.json: %s is %s", c->folder, key, value ? "not a whole number" : "missing");
+        return why_set(why, ERR_INVALID, "%s/config.json: %s is %s", c->folder, key,
+                       value ? "not a whole number" : "missing");
     *out = json_integer_value(value);
     return 0;
 }
@@ -243,7 +245,8 @@ int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct w
             err = open_index(new, index, why);
             json_decref(index);
         } else if (err == ERR_ABSENT) {
-            err = why_set(why, err, "model file missing: %s has neither model.safetensors nor model.safetensors.index.json", folder);
+            err = why_set(why, err, "model file missing: %s has neither model.safetensors nor model.safetensors.index.json",
+                          folder);
         } else {
             err = why_set(why, err, "%s", second.text);
         }
@@ -271,12 +274,12 @@ void checkpoint_close(struct checkpoint *checkpoint)
     mem_free(checkpoint);
 }
 
-int checkpoint_get_rows(struct checkpoint *checkpoint, const char *name, int dims, int64_t rows, int64_t columns, int64_t first,
-                        int64_t count, float *out, struct why *why)
+int checkpoint_get_rows(struct checkpoint *checkpoint, const char *name, int dims, int64_t rows, int64_t columns,
+                        int64_t first, int64_t count, float *out, struct why *why)
 {
-    const struct safetensors *file = checkpoint->index
-                                         ? shard_named(checkpoint, json_string_value(json_object_get(checkpoint->index, name)))
-                                         : checkpoint->shards[0].file;
+    const struct safetensors *file =
+        checkpoint->index ? shard_named(checkpoint, json_string_value(json_object_get(checkpoint->index, name)))
+                          : checkpoint->shards[0].file;
     if (!file)
         return why_set(why, ERR_ABSENT, "%s/model.safetensors.index.json has no tensor %s", checkpoint->folder, name);
     int64_t shape[2] = {rows, columns};

@@ -1,6 +1,7 @@
 /*
- * Hugging Face folders in: config.json and model.safetensors (one file here; sharded with index) of Llama-shaped models. Headers
- * are hostile: every size, offset, overlap and dtype is checked. mmap, no second copy. What is not supported is refused by name.
+ * Hugging Face folders in: config.json and model.safetensors (one file here; sharded with index) of Llama-shaped models.
+ * Headers are hostile: every size, offset, overlap and dtype is checked. mmap, no second copy. What is not supported is
+ * refused by name.
  */
 #ifndef KEDGE_MODEL_CHECKPOINT_H
 #define KEDGE_MODEL_CHECKPOINT_H
@@ -13,9 +14,9 @@ int checkpoint_shape(const char *folder, struct model_shape *shape, struct why *
 struct checkpoint;
 int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct why *why);
 void checkpoint_close(struct checkpoint *checkpoint);
-/* Rows [first, first + count) of tensor `name` as fp32 into out[count·columns]. The tensor must be [rows, columns], or [rows] with dims 1
- * and columns 1. */
-int checkpoint_get_rows(struct checkpoint *checkpoint, const char *name, int dims, int64_t rows, int64_t columns, int64_t first,
-                        int64_t count, float *out, struct why *why);
+/* Rows [first, first + count) of tensor `name` as fp32 into out[count·columns]. The tensor must be [rows, columns], or
+ * [rows] with dims 1 and columns 1. */
+int checkpoint_get_rows(struct checkpoint *checkpoint, const char *name, int dims, int64_t rows, int64_t columns,
+                        int64_t first, int64_t count, float *out, struct why *why);
 
 #endif

@@ -75,7 +75,8 @@ static int keep_files(struct sources *sources, struct why *why)
         if (err == 0 && stat(source.path, &status) != 0)
             err = why_errno(why, "data.path: %s", source.path);
         else if (err == 0 && !S_ISREG(status.st_mode) && source.named)
-            err = why_set(why, ERR_INVALID, "data.path: %s is not a file; for a folder write %s/*", source.path, source.path);
+            err = why_set(why, ERR_INVALID, "data.path: %s is not a file; for a folder write %s/*", source.path,
+                          source.path);
         if (err || !S_ISREG(status.st_mode) || seen_before(sources, &status)) {
             mem_free(source.path);
             continue;
@@ -126,8 +127,8 @@ static int read_sources(struct sources *sources, struct data *data, struct why *
     for (size_t i = 0; i < sources->count; i++) {
         total += sources->rows[i].bytes;
         if (total > TEXT_MAX)
-            return why_set(why, ERR_INVALID, "data.path: more than %" PRIu64 " bytes of text in %zu files; give fewer", TEXT_MAX,
-                           sources->count);
+            return why_set(why, ERR_INVALID, "data.path: more than %" PRIu64 " bytes of text in %zu files; give fewer",
+                           TEXT_MAX, sources->count);
     }
     if (total == 0)
         return why_set(why, ERR_INVALID, "data.path: the text of %zu files is empty", sources->count);
@@ -200,12 +201,14 @@ int data_check(const struct data *data, int64_t tokens, int64_t validation_windo
         const char *side;
         uint64_t bytes;
         bool wanted;
-    } sides[] = {{"training", data_train_tokens(data), true}, {"validation", data_validation_tokens(data), validation_windows > 0}};
+    } sides[] = {{"training", data_train_tokens(data), true},
+                 {"validation", data_validation_tokens(data), validation_windows > 0}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
         if (sides[i].wanted && sides[i].bytes < (uint64_t)tokens + 1)
-            return why_set(why, ERR_INVALID, "data.path: too little text for %s: %" PRIu64 " bytes of %zu, a window needs %" PRIu64
-                           "; give more files, change data.validation or shorten train.sequence", sides[i].side, sides[i].bytes,
-                           data->bytes, (uint64_t)tokens + 1);
+            return why_set(why, ERR_INVALID,
+                           "data.path: too little text for %s: %" PRIu64 " bytes of %zu, a window needs %" PRIu64
+                           "; give more files, change data.validation or shorten train.sequence",
+                           sides[i].side, sides[i].bytes, data->bytes, (uint64_t)tokens + 1);
     return 0;
 }
 
@@ -217,8 +220,8 @@ static void take_window(const uint8_t *text, int64_t tokens, uint32_t *ids)
         ids[i] = text[i];
 }
 
-void data_train_window(const struct data *data, uint64_t seed, uint64_t step, uint32_t micro_batch, uint32_t sequence, int64_t tokens,
-                       uint32_t *ids)
+void data_train_window(const struct data *data, uint64_t seed, uint64_t step, uint32_t micro_batch, uint32_t sequence,
+                       int64_t tokens, uint32_t *ids)
 {
     BUG_IF(tokens < 1 || data_train_tokens(data) < (uint64_t)tokens + 1);
     /* The masks' draws have the seed as their key: another key, so that windows and masks have nothing in common. */

@@ -15,7 +15,8 @@ void fresh_normal(uint64_t seed, const char *name, uint64_t first, int64_t count
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int64_t i = 0; i < count; i++) {
         uint64_t index = first + (uint64_t)i;
-        uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)tensor, (uint32_t)(tensor >> 32)}, word[4];
+        uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)tensor, (uint32_t)(tensor >> 32)},
+                 word[4];
         philox4x32(counter, key, word);
         int32_t sum = -mean;
         for (int w = 0; w < 4; w++)

@@ -1,7 +1,8 @@
 /*
- * Final norm, head and cross entropy, without ever holding [rows, vocabulary] logits: rows go in blocks, the vocabulary in chunks. Per
- * block, a first walk over the chunks finds each row's maximum and sum of exponentials; a second one, backwards, makes the gradient. It
- * begins with the chunk that the first ended with, whose logits are still there: a vocabulary of one chunk costs no second product.
+ * Final norm, head and cross entropy, without ever holding [rows, vocabulary] logits: rows go in blocks, the vocabulary in
+ * chunks. Per block, a first walk over the chunks finds each row's maximum and sum of exponentials; a second one, backwards,
+ * makes the gradient. It begins with the chunk that the first ended with, whose logits are still there: a vocabulary of one
+ * chunk costs no second product.
  */
 #include "gpu/model/inside.h"
 
@@ -24,8 +25,8 @@ static void chunk_logits(struct stage *stage, const struct block *b, int64_t fir
 {
     int64_t hidden = stage->shape.model.hidden;
     const float *weight = stage->weights + stage->at.head + first * hidden;
-    stage->ops->matmul(stage->device, stage->scratch + stage->work.logits, b->normed, weight, b->rows, columns, hidden, hidden, hidden,
-                       columns, false, true, false);
+    stage->ops->matmul(stage->device, stage->scratch + stage->work.logits, b->normed, weight, b->rows, columns, hidden,
+                       hidden, hidden, columns, false, true, false);
 }
 
 /* Running maximum and sum of every row; leaves the last chunk's logits in scratch. Returns where that chunk begins. */
@@ -41,7 +42,8 @@ static int64_t block_forward(struct stage *stage, const struct block *b)
     for (int64_t next = 0; next < vocabulary; next += stage->work.head_columns) {
         first = next;
         chunk_logits(stage, b, first, chunk_columns(stage, first));
-        ops->softmax_chunk(stage->device, maximum, sum, target, logits, b->targets, b->rows, chunk_columns(stage, first), first);
+        ops->softmax_chunk(stage->device, maximum, sum, target, logits, b->targets, b->rows, chunk_columns(stage, first),
+                           first);
     }
     return first;
 }
@@ -58,10 +60,10 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
         if (!fresh)
             chunk_logits(stage, b, first, columns);
         ops->softmax_backward_chunk(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-        ops->matmul(stage->device, stage->gradients + stage->at.head + first * hidden, logits, b->normed, columns, hidden, b->rows,
-                    columns, hidden, hidden, true, false, true);
-        ops->matmul(stage->device, b->d_normed, logits, weight, b->rows, hidden, columns, columns, hidden, hidden, false, false,
-                    !fresh);
+        ops->matmul(stage->device, stage->gradients + stage->at.head + first * hidden, logits, b->normed, columns, hidden,
+                    b->rows, columns, hidden, hidden, true, false, true);
+        ops->matmul(stage->device, b->d_normed, logits, weight, b->rows, hidden, columns, columns, hidden, hidden, false,
+                    false, !fresh);
     }
 }
 
@@ -100,9 +102,9 @@ double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, flo
     if (scale != 0) {
         float *gradient = stage->scratch + stage->work.gradient;
         ops->fill(stage->device, gradient, 0, rows * hidden);
-        ops->rmsnorm_backward(stage->device, gradient, stage->gradients + stage->at.norm, stage->scratch + stage->work.d_normed,
-                              stage->scratch + stage->work.output, stage->weights + stage->at.norm,
-                              stage->scratch + stage->work.inverse, rows, hidden);
+        ops->rmsnorm_backward(stage->device, gradient, stage->gradients + stage->at.norm,
+                              stage->scratch + stage->work.d_normed, stage->scratch + stage->work.output,
+                              stage->weights + stage->at.norm, stage->scratch + stage->work.inverse, rows, hidden);
     }
     return loss;
 }

@@ -1,6 +1,6 @@
 /*
- * The inside of a stage, for the files that make it: stage.c (life, forward, backward, step), stage_tensors.c (weights by name), layer.c,
- * head.c. Nothing here is allocated after stage_new.
+ * The inside of a stage, for the files that make it: stage.c (life, forward, backward, step), stage_tensors.c (weights by
+ * name), layer.c, head.c. Nothing here is allocated after stage_new.
  */
 #ifndef KEDGE_MODEL_INSIDE_H
 #define KEDGE_MODEL_INSIDE_H
@@ -31,7 +31,8 @@ struct stage {
 
 /* One layer's pointers for one micro-batch. */
 struct layer {
-    const float *norm1, *qkv_weight, *o_weight, *norm2, *gate_up_weight, *down_weight; /* [H] [q+2kv,H] [H,q] [H] [2F,H] [H,F] */
+    const float *norm1, *qkv_weight, *o_weight, *norm2, *gate_up_weight,
+        *down_weight; /* [H] [q+2kv,H] [H,q] [H] [2F,H] [H,F] */
     float *d_norm1, *d_qkv_weight, *d_o_weight, *d_norm2, *d_gate_up_weight, *d_down_weight;
     float *x;             /* [rows,H]     input */
     float *qkv;           /* [rows,q+2kv] after RoPE */

@@ -1,7 +1,8 @@
 /*
  * One decoder layer:
  *
- *   mid = x + W_o · attention(rope(W_qkv · norm1(x)))        out = mid + W_down · (silu(gate) · up),  [gate|up] = W_gate_up · norm2(mid)
+ *   mid = x + W_o · attention(rope(W_qkv · norm1(x)))
+ *   out = mid + W_down · (silu(gate) · up),  [gate|up] = W_gate_up · norm2(mid)
  *
  * W is stored [out, in], so forward is x·Wᵀ, the gradient of x is dy·W and that of W is dyᵀ·x.
  */
@@ -14,7 +15,8 @@ static void linear(struct stage *stage, float *y, const float *x, const float *w
 }
 
 /* dx[rows,in] = dy[rows,out] · W */
-static void linear_dx(struct stage *stage, float *dx, const float *dy, const float *weight, int64_t rows, int64_t out, int64_t in)
+static void linear_dx(struct stage *stage, float *dx, const float *dy, const float *weight, int64_t rows, int64_t out,
+                      int64_t in)
 {
     stage->ops->matmul(stage->device, dx, dy, weight, rows, in, out, out, in, in, false, false, false);
 }
@@ -36,8 +38,8 @@ static void norm(struct stage *stage, const float *x, const float *gain, int64_t
 static void norm_backward(struct stage *stage, float *dgain, const float *x, const float *gain, int64_t rows)
 {
     const struct carve_scratch *work = &stage->work;
-    stage->ops->rmsnorm_backward(stage->device, stage->scratch + work->gradient, dgain, stage->scratch + work->d_normed, x, gain,
-                                 stage->scratch + work->inverse, rows, stage->shape.model.hidden);
+    stage->ops->rmsnorm_backward(stage->device, stage->scratch + work->gradient, dgain, stage->scratch + work->d_normed, x,
+                                 gain, stage->scratch + work->inverse, rows, stage->shape.model.hidden);
 }
 
 static void rotate(struct stage *stage, float *qkv, int64_t sequences, int64_t tokens, bool backward)
@@ -58,8 +60,8 @@ void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences
     norm(stage, l->x, l->norm1, rows);
     linear(stage, l->qkv, normed, l->qkv_weight, rows, qkv, m->hidden);
     rotate(stage, l->qkv, sequences, tokens, false);
-    ops->attention_forward(device, l->o, l->log_sum, l->qkv, l->qkv + query, l->qkv + query + key, sequences, tokens, m->heads,
-                           m->kv_heads, m->head_width, qkv, qkv);
+    ops->attention_forward(device, l->o, l->log_sum, l->qkv, l->qkv + query, l->qkv + query + key, sequences, tokens,
+                           m->heads, m->kv_heads, m->head_width, qkv, qkv);
     linear(stage, l->mid, l->o, l->o_weight, rows, m->hidden, query);
     ops->add(device, l->mid, l->x, rows * m->hidden);
 
@@ -100,8 +102,8 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
     linear_dw(stage, l->d_o_weight, gradient, l->o, rows, m->hidden, query);
     linear_dx(stage, d_o, gradient, l->o_weight, rows, m->hidden, query);
     ops->attention_backward(stage->device, d_qkv, d_qkv + query, d_qkv + query + key, d_o, l->o, l->log_sum, l->qkv,
-                            l->qkv + query, l->qkv + query + key, sequences, tokens, m->heads, m->kv_heads, m->head_width, qkv,
-                            qkv);
+                            l->qkv + query, l->qkv + query + key, sequences, tokens, m->heads, m->kv_heads,
+                            m->head_width, qkv, qkv);
     rotate(stage, d_qkv, sequences, tokens, true);
     norm(stage, l->x, l->norm1, rows);
     linear_dw(stage, l->d_qkv_weight, d_qkv, normed, rows, qkv, m->hidden);

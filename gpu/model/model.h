@@ -1,16 +1,18 @@
 /*
- * A stage of a Llama-shaped model: any contiguous range of layers, the embedding on the first, norm + head + loss on the last.
+ * A stage of a Llama-shaped model: any contiguous range of layers, the embedding on the first, norm + head + loss on the
+ * last.
  *
- * Weights, gradients and the two AdamW moments are each one block carved by a table of named tensors; their sizes are known before
- * anything is taken (model_size). Weight names are those of Hugging Face ("model.layers.3.self_attn.q_proj.weight").
+ * Weights, gradients and the two AdamW moments are each one block carved by a table of named tensors; their sizes are known
+ * before anything is taken (model_size). Weight names are those of Hugging Face ("model.layers.3.self_attn.q_proj.weight").
  * q, k, v are one fused tensor in memory, gate and up another; names map to row ranges of them.
  *
- * Fresh weights are a pure function of (seed, Hugging Face tensor name, index), so that any split in stages starts from the same
- * model. Owned by the compute thread.
+ * Fresh weights are a pure function of (seed, Hugging Face tensor name, index), so that any split in stages starts from the
+ * same model. Owned by the compute thread.
  *
- * A slot keeps, for each layer: its input, q|k|v after RoPE, the attention's output and log sums, the sum after attention, gate|up.
- * Normed inputs and silu(gate)·up are computed again in backward. With `recompute` a slot keeps only the stage's input and one set of
- * the above is shared: backward runs forward again first, with the same bits. All memory is taken by stage_new, nothing in steps.
+ * A slot keeps, for each layer: its input, q|k|v after RoPE, the attention's output and log sums, the sum after attention,
+ * gate|up. Normed inputs and silu(gate)·up are computed again in backward. With `recompute` a slot keeps only the stage's
+ * input and one set of the above is shared: backward runs forward again first, with the same bits. All memory is taken by
+ * stage_new, nothing in steps.
  */
 #ifndef KEDGE_MODEL_MODEL_H
 #define KEDGE_MODEL_MODEL_H
@@ -49,48 +51,56 @@ struct stage;
 int model_check(const struct model_shape *shape, struct why *why);
 int stage_check(const struct stage_shape *shape, struct why *why);
 
-int64_t model_parameters(const struct stage_shape *shape); /* of this stage; a tied copy of the embedding counts where it lies */
+int64_t
+model_parameters(const struct stage_shape *shape); /* of this stage; a tied copy of the embedding counts where it lies */
 struct stage_memory stage_memory(const struct stage_shape *shape);
 
-int stage_new(const struct ops *ops, struct device *device, const struct stage_shape *shape, struct stage **stage, struct why *why);
+int stage_new(const struct ops *ops, struct device *device, const struct stage_shape *shape, struct stage **stage,
+              struct why *why);
 void stage_free(struct stage *stage);
 void stage_fresh(struct stage *stage, uint64_t seed);
 /* Read this stage's tensors from a Hugging Face folder, whose config.json must describe the same model. */
 int stage_load(struct stage *stage, const char *folder, struct why *why);
 
-/* Are all ids below the vocabulary? What comes from a file or a peer must be asked before the calls below, for which it is a bug. */
+/* Are all ids below the vocabulary? What comes from a file or a peer must be asked before the calls below, for which it is a
+ * bug. */
 bool model_ids_fit(const struct model_shape *shape, const uint32_t *ids, int64_t count);
 
-/* Where the input of a slot lies, [rows,H]; NULL on the first stage. Who writes it there (codec_decode) and passes the same pointer to
- * stage_forward saves a copy. */
+/* Where the input of a slot lies, [rows,H]; NULL on the first stage. Who writes it there (codec_decode) and passes the same
+ * pointer to stage_forward saves a copy. */
 float *stage_input(struct stage *stage, int slot);
-/* Forward of one micro-batch into `slot`. On the first stage ids[sequences·tokens] are embedded (copied into the slot) and x is NULL,
- * else x[rows,H] is the input (copied into the slot) and ids is not looked at. Returns the output [rows,H] (valid until the next call),
- * NULL on the last stage. */
-const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, const float *x, int64_t sequences, int64_t tokens);
-/* Last stage only: right after stage_forward of the same slot; targets[rows] (UINT32_MAX = none). Returns Σ loss over targets; when
- * `scale` is not 0, the gradient of scale·Σ loss is made ready for stage_backward of this slot, which must be the next call. */
+/* Forward of one micro-batch into `slot`. On the first stage ids[sequences·tokens] are embedded (copied into the slot) and x
+ * is NULL, else x[rows,H] is the input (copied into the slot) and ids is not looked at. Returns the output [rows,H] (valid
+ * until the next call), NULL on the last stage. */
+const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, const float *x, int64_t sequences,
+                           int64_t tokens);
+/* Last stage only: right after stage_forward of the same slot; targets[rows] (UINT32_MAX = none). Returns Σ loss over
+ * targets; when `scale` is not 0, the gradient of scale·Σ loss is made ready for stage_backward of this slot, which must be
+ * the next call. */
 double stage_loss(struct stage *stage, int slot, const uint32_t *targets, float scale);
 /* Last stage only: right after stage_forward, all logits into host memory [rows, vocabulary]. */
 void stage_logits(struct stage *stage, float *out);
-/* Backward of the slot: dy[rows,H] is the gradient of the output (NULL on the last stage: from stage_loss; on others it may be what
- * stage_gradient gave). Weight gradients accumulate. The slot is empty after it. Returns dx[rows,H] (valid until the next call), NULL on
- * the first stage. */
+/* Backward of the slot: dy[rows,H] is the gradient of the output (NULL on the last stage: from stage_loss; on others it may
+ * be what stage_gradient gave). Weight gradients accumulate. The slot is empty after it. Returns dx[rows,H] (valid until the
+ * next call), NULL on the first stage. */
 const float *stage_backward(struct stage *stage, int slot, const float *dy);
-/* Where the gradient of the output may be written before stage_backward, [rows,H], to save a copy; NULL on the last stage. */
+/* Where the gradient of the output may be written before stage_backward, [rows,H], to save a copy; NULL on the last stage.
+ * */
 float *stage_gradient(struct stage *stage);
 
-/* Σ of squares of all gradients. The last stage's copy of a tied embedding is left out: the first stage has the sum (below). */
+/* Σ of squares of all gradients. The last stage's copy of a tied embedding is left out: the first stage has the sum (below).
+ * */
 double stage_gradient_squares(struct stage *stage);
 void stage_zero_gradients(struct stage *stage);
-/* One AdamW step number t = 1, 2, … (settings->correction1 and 2 are computed from it); then gradients are zero. Decay applies to 2-D
- * tensors only. */
+/* One AdamW step number t = 1, 2, … (settings->correction1 and 2 are computed from it); then gradients are zero. Decay
+ * applies to 2-D tensors only. */
 void stage_step(struct stage *stage, const struct adamw *settings, int64_t t);
 
-/* A tied head on more than one stage: first and last hold a copy of the embedding, equal from the start, and stay equal because both
- * step with the sum of both gradients. Who drives the stages does, after the last backward and before stage_gradient_squares of the first
- * stage:   last: stage_tied_get → first: stage_tied_add → first: stage_tied_get → last: stage_tied_set
- * in pieces of any size, over [0, stage_tied_count), which is 0 where there is nothing to exchange. `values` is host memory. */
+/* A tied head on more than one stage: first and last hold a copy of the embedding, equal from the start, and stay equal
+ * because both step with the sum of both gradients. Who drives the stages does, after the last backward and before
+ * stage_gradient_squares of the first stage:   last: stage_tied_get → first: stage_tied_add → first: stage_tied_get → last:
+ * stage_tied_set in pieces of any size, over [0, stage_tied_count), which is 0 where there is nothing to exchange. `values`
+ * is host memory. */
 int64_t stage_tied_count(const struct stage *stage);
 void stage_tied_get(struct stage *stage, int64_t first, int64_t count, float *values);
 void stage_tied_add(struct stage *stage, int64_t first, int64_t count, const float *values);

@@ -112,7 +112,8 @@ static bool read_place(const json_t *entry, uint64_t data_bytes, struct tensor *
 {
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
     int64_t begin, end;
-    if (!json_is_array(shape) || json_array_size(shape) > DIMS_MAX || !json_is_array(offsets) || json_array_size(offsets) != 2)
+    if (!json_is_array(shape) || json_array_size(shape) > DIMS_MAX || !json_is_array(offsets) ||
+        json_array_size(offsets) != 2)
         return false;
     if (!read_count(json_array_get(offsets, 0), &begin) || !read_count(json_array_get(offsets, 1), &end) || begin > end ||
         (uint64_t)end > data_bytes)
@@ -128,12 +129,13 @@ static bool read_place(const json_t *entry, uint64_t data_bytes, struct tensor *
     return bytes == t->end - t->begin;
 }
 
-static int read_tensor(const struct safetensors *file, const char *name, const json_t *entry, struct tensor *t, struct why *why)
+static int read_tensor(const struct safetensors *file, const char *name, const json_t *entry, struct tensor *t,
+                       struct why *why)
 {
     char safe[SHOWN], safe_type[SHOWN];
     if (!*name || strlen(name) > NAME_MAX_BYTES)
-        return why_set(why, ERR_INVALID, "%s: a tensor's name has %zu bytes; 1 to %d are possible", file->label, strlen(name),
-                       NAME_MAX_BYTES);
+        return why_set(why, ERR_INVALID, "%s: a tensor's name has %zu bytes; 1 to %d are possible", file->label,
+                       strlen(name), NAME_MAX_BYTES);
     if (!json_is_object(entry))
         return why_set(why, ERR_INVALID, "%s: the entry of tensor %s is not an object", file->label, shown(name, safe));
     const char *type = json_string_value(json_object_get(entry, "dtype"));
@@ -142,8 +144,10 @@ static int read_tensor(const struct safetensors *file, const char *name, const j
         return why_set(why, ERR_INVALID, "%s: tensor %s has no dtype that is known (%s)", file->label, shown(name, safe),
                        type ? shown(type, safe_type) : "none");
     if (!read_place(entry, file->data_bytes, t))
-        return why_set(why, ERR_INVALID, "%s: shape, dtype and data_offsets of tensor %s do not fit together or into the %" PRIu64
-                       " bytes of data", file->label, shown(name, safe), file->data_bytes);
+        return why_set(why, ERR_INVALID,
+                       "%s: shape, dtype and data_offsets of tensor %s do not fit together or into the %" PRIu64
+                       " bytes of data",
+                       file->label, shown(name, safe), file->data_bytes);
     return 0;
 }
 
@@ -173,7 +177,8 @@ static int check_cover(const struct safetensors *file, struct why *why)
         end = t->end;
     }
     if (end != file->data_bytes)
-        return why_set(why, ERR_INVALID, "%s: %" PRIu64 " bytes behind the last tensor", file->label, file->data_bytes - end);
+        return why_set(why, ERR_INVALID, "%s: %" PRIu64 " bytes behind the last tensor", file->label,
+                       file->data_bytes - end);
     return 0;
 }
 
@@ -212,8 +217,10 @@ int safetensors_parse(const uint8_t *bytes, size_t count, const char *label, str
     for (int i = 7; i >= 0; i--)
         header_bytes = header_bytes << 8 | bytes[i];
     if (header_bytes > HEADER_MAX || header_bytes > count - 8)
-        return why_set(why, ERR_INVALID, "%s: the header says %" PRIu64 " bytes, the file has %zu; is it cut off, or no safetensors "
-                       "file?", label, header_bytes, count);
+        return why_set(why, ERR_INVALID,
+                       "%s: the header says %" PRIu64 " bytes, the file has %zu; is it cut off, or no safetensors "
+                       "file?",
+                       label, header_bytes, count);
     struct safetensors *new = mem_new(sizeof *new);
     new->label = mem_text(label);
     new->data = bytes + 8 + header_bytes;
@@ -236,7 +243,8 @@ int safetensors_open(const char *path, struct safetensors **file, struct why *wh
     if (fstat(fd, &status) != 0) {
         err = why_errno(why, "model file %s", path);
     } else if (!S_ISREG(status.st_mode) || status.st_size < 8) {
-        err = why_set(why, ERR_INVALID, "%s: %s", path, S_ISREG(status.st_mode) ? "shorter than any safetensors file" : "not a file");
+        err = why_set(why, ERR_INVALID, "%s: %s", path,
+                      S_ISREG(status.st_mode) ? "shorter than any safetensors file" : "not a file");
     } else {
         map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED)
@@ -287,8 +295,8 @@ static void write_shape(int dims, const int64_t *shape, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, "%s%" PRId64, i ? " × " : "", shape[i]);
 }
 
-int safetensors_get(const struct safetensors *file, const char *name, int dims, const int64_t *shape, int64_t first, int64_t count,
-                    float *out, struct why *why)
+int safetensors_get(const struct safetensors *file, const char *name, int dims, const int64_t *shape, int64_t first,
+                    int64_t count, float *out, struct why *why)
 {
     const struct tensor *t = find(file, name);
     if (!t)

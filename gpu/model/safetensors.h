@@ -1,7 +1,7 @@
 /*
- * One safetensors file, mapped: u64 header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}, …}, the tensors' bytes. The
- * header comes from strangers: every size, offset and name is checked before anything is looked at, and what is accepted covers the
- * data without overlap and without a hole.
+ * One safetensors file, mapped: u64 header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}, …}, the
+ * tensors' bytes. The header comes from strangers: every size, offset and name is checked before anything is looked at, and
+ * what is accepted covers the data without overlap and without a hole.
  */
 #ifndef KEDGE_MODEL_SAFETENSORS_H
 #define KEDGE_MODEL_SAFETENSORS_H
@@ -20,8 +20,9 @@ int safetensors_parse(const uint8_t *bytes, size_t count, const char *label, str
 void safetensors_close(struct safetensors *file);
 
 bool safetensors_has(const struct safetensors *file, const char *name);
-/* Elements [first, first + count) of a tensor of exactly this shape, as fp32. F32, BF16 and F16 are read; others are refused by name. */
-int safetensors_get(const struct safetensors *file, const char *name, int dims, const int64_t *shape, int64_t first, int64_t count,
-                    float *out, struct why *why);
+/* Elements [first, first + count) of a tensor of exactly this shape, as fp32. F32, BF16 and F16 are read; others are refused
+ * by name. */
+int safetensors_get(const struct safetensors *file, const char *name, int dims, const int64_t *shape, int64_t first,
+                    int64_t count, float *out, struct why *why);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A stage's life: all memory at once, forward into a slot, loss, backward from it, the optimiser step. Slots are independent: what is
- * shared lies in scratch and in the fields `resident` and `ready`, which say whose it is.
+ * A stage's life: all memory at once, forward into a slot, loss, backward from it, the optimiser step. Slots are
+ * independent: what is shared lies in scratch and in the fields `resident` and `ready`, which say whose it is.
  */
 #include "gpu/model/model.h"
 
@@ -33,7 +33,8 @@ static int take_blocks(struct stage *stage)
     return 0;
 }
 
-int stage_new(const struct ops *ops, struct device *device, const struct stage_shape *shape, struct stage **stage, struct why *why)
+int stage_new(const struct ops *ops, struct device *device, const struct stage_shape *shape, struct stage **stage,
+              struct why *why)
 {
     int err = stage_check(shape, why);
     if (err)
@@ -52,11 +53,14 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
     if (take_blocks(new) != 0) {
         struct stage_memory m = stage_memory(shape);
         stage_free(new);
-        return why_set(why, ERR_MEMORY, "layers %" PRId64 " to %" PRId64 " need %.2f GiB (weights %.2f, gradients %.2f, optimiser "
-                       "%.2f, %" PRId64 " micro-batches %.2f, scratch %.2f) and this device has less; use more stages, a smaller "
-                       "micro-batch or pipeline.recompute", shape->first_layer, shape->first_layer + shape->layers - 1,
-                       (double)m.total / 0x1p30, (double)m.weights / 0x1p30, (double)m.gradients / 0x1p30,
-                       (double)m.optimizer / 0x1p30, shape->slots, (double)m.activations / 0x1p30, (double)m.scratch / 0x1p30);
+        return why_set(why, ERR_MEMORY,
+                       "layers %" PRId64 " to %" PRId64 " need %.2f GiB (weights %.2f, gradients %.2f, optimiser "
+                       "%.2f, %" PRId64
+                       " micro-batches %.2f, scratch %.2f) and this device has less; use more stages, a smaller "
+                       "micro-batch or pipeline.recompute",
+                       shape->first_layer, shape->first_layer + shape->layers - 1, (double)m.total / 0x1p30,
+                       (double)m.weights / 0x1p30, (double)m.gradients / 0x1p30, (double)m.optimizer / 0x1p30, shape->slots,
+                       (double)m.activations / 0x1p30, (double)m.scratch / 0x1p30);
     }
     for (int64_t i = 0; shape->first && i < shape->slots; i++)
         new->slots[i].ids = new->ids + i * new->kept.rows;
@@ -68,7 +72,8 @@ void stage_free(struct stage *stage)
 {
     if (!stage)
         return;
-    float *blocks[] = {stage->weights, stage->gradients, stage->moments[0], stage->moments[1], stage->activations, stage->scratch};
+    float *blocks[] = {stage->weights,    stage->gradients,   stage->moments[0],
+                       stage->moments[1], stage->activations, stage->scratch};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         if (blocks[i])
             stage->ops->free(stage->device, blocks[i]);
@@ -150,12 +155,14 @@ static void run_forward(struct stage *stage, int slot)
                                       s->sequences * s->tokens, stage->shape.model.hidden);
     for (int64_t i = 0; i < stage->shape.layers; i++) {
         struct layer layer = layer_of(stage, slot, i);
-        layer_forward(stage, &layer, s->sequences, s->tokens, i + 1 < stage->shape.layers ? x_of(stage, slot, i + 1) : output);
+        layer_forward(stage, &layer, s->sequences, s->tokens,
+                      i + 1 < stage->shape.layers ? x_of(stage, slot, i + 1) : output);
     }
     stage->resident = slot;
 }
 
-const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, const float *x, int64_t sequences, int64_t tokens)
+const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, const float *x, int64_t sequences,
+                           int64_t tokens)
 {
     struct slot *s = slot_at(stage, slot);
     int64_t rows = sequences * tokens;
@@ -207,7 +214,8 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
         layer_backward(stage, &layer, s->sequences, s->tokens);
     }
     if (stage->shape.first)
-        stage->ops->embedding_backward(stage->device, stage->gradients + stage->at.embedding, gradient, s->ids, rows, hidden);
+        stage->ops->embedding_backward(stage->device, stage->gradients + stage->at.embedding, gradient, s->ids, rows,
+                                       hidden);
     if (stage->resident == slot)
         stage->resident = -1; /* gate|up is overwritten */
     stage->ready = -1;
@@ -249,8 +257,8 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
         const struct carve_tensor *tensor = &stage->tensors[i];
         size_t at = tensor->offset;
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
-        stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, stage->moments[0] + at, stage->moments[1] + at,
-                          tensor->rows * tensor->columns, &now);
+        stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, stage->moments[0] + at,
+                          stage->moments[1] + at, tensor->rows * tensor->columns, &now);
     }
     stage_zero_gradients(stage);
     stage->resident = -1;

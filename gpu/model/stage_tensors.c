@@ -1,6 +1,6 @@
 /*
- * The weights of a stage by their Hugging Face names: fresh, from a checkpoint, in and out for tests and hashes. Large tensors pass
- * through a small host buffer in pieces.
+ * The weights of a stage by their Hugging Face names: fresh, from a checkpoint, in and out for tests and hashes. Large
+ * tensors pass through a small host buffer in pieces.
  */
 #include "gpu/model/model.h"
 
@@ -40,7 +40,8 @@ void stage_fresh(struct stage *stage, uint64_t seed)
     mem_free(piece);
 }
 
-static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const struct carve_tensor *t, float *piece, struct why *why)
+static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const struct carve_tensor *t, float *piece,
+                       struct why *why)
 {
     int64_t rows_at_once = PIECE / t->columns;
     BUG_IF(rows_at_once < 1);
@@ -75,8 +76,8 @@ static int same_model(const struct model_shape *ours, const struct model_shape *
     };
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
         if (sides[i].ours < sides[i].theirs || sides[i].ours > sides[i].theirs)
-            return why_set(why, ERR_INVALID, "%s/config.json has %s = %.9g, this run was planned with %.9g", folder, sides[i].name,
-                           sides[i].theirs, sides[i].ours);
+            return why_set(why, ERR_INVALID, "%s/config.json has %s = %.9g, this run was planned with %.9g", folder,
+                           sides[i].name, sides[i].theirs, sides[i].ours);
     return 0;
 }
 

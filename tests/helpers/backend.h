@@ -1,4 +1,5 @@
-/* The CPU backend for tests: from $O, or from the build folder that the test lies in. Where it is not built, the test is skipped. */
+/* The CPU backend for tests: from $O, or from the build folder that the test lies in. Where it is not built, the test is
+ * skipped. */
 #ifndef KEDGE_TESTS_BACKEND_H
 #define KEDGE_TESTS_BACKEND_H
 
@@ -16,7 +17,8 @@ void backend_close(struct backend *backend);
 float *backend_tensor(const struct backend *backend, const float *values, int64_t count);
 void backend_get(const struct backend *backend, float *out, const float *tensor, int64_t count);
 
-/* The same table, whose alloc and free are counted here (one count for all), and whose n-th alloc from now fails (0 = none). */
+/* The same table, whose alloc and free are counted here (one count for all), and whose n-th alloc from now fails (0 = none).
+ * */
 struct backend_count {
     uint64_t bytes, blocks; /* taken and not given back */
     uint64_t calls;         /* of alloc */

@@ -80,7 +80,8 @@ static void rotate(double *head, int64_t width, int64_t position, double theta)
 }
 
 /* o[d] of one head at position t: softmax over positions 0 … t; scores[tokens] is scratch. */
-static void attend(double *o, const double *q, const double *k, const double *v, int64_t t, int64_t d, int64_t stride, double *scores)
+static void attend(double *o, const double *q, const double *k, const double *v, int64_t t, int64_t d, int64_t stride,
+                   double *scores)
 {
     double maximum = -INFINITY, sum = 0;
     for (int64_t s = 0; s <= t; s++) {

@@ -73,7 +73,8 @@ static void open_codecs(struct pipeline *pipeline)
     }
 }
 
-void pipeline_init(struct pipeline *pipeline, const struct backend *backend, const struct profile *profile, const int64_t *layers)
+void pipeline_init(struct pipeline *pipeline, const struct backend *backend, const struct profile *profile,
+                   const int64_t *layers)
 {
     struct why why = {0};
     size_t rows = (size_t)(profile->micro_batch * profile->sequence);
@@ -116,7 +117,8 @@ static size_t message_bytes(const struct pipeline *pipeline, const struct codec_
 }
 
 /* All stages forward; the last one's summed loss. */
-static double run_forward(struct pipeline *pipeline, const struct codec_use *use, int64_t sequences, bool measure, float scale)
+static double run_forward(struct pipeline *pipeline, const struct codec_use *use, int64_t sequences, bool measure,
+                          float scale)
 {
     int64_t tokens = pipeline->profile.sequence;
     struct why why = {0};
@@ -152,8 +154,8 @@ static void run_backward(struct pipeline *pipeline, const struct codec_use *use)
 
 /* ---- one step ---- */
 
-/* What was measured in this step is version `step` on both ends, and the next step is stamped with it; what was measured in a step that is
- * not applied is forgotten. */
+/* What was measured in this step is version `step` on both ends, and the next step is stamped with it; what was measured in
+ * a step that is not applied is forgotten. */
 static void ship_references(struct pipeline *pipeline, uint64_t step, bool applied)
 {
     struct why why = {0};

@@ -1,7 +1,7 @@
 /*
- * A whole run in one thread: the stages of a profile with their codecs between them, stepped exactly as the processes do it (same masks, same
- * order of micro-batches, norm, clipping, AdamW, un-masked evaluation), without wire, clock or processes. What the real programs must
- * reproduce.
+ * A whole run in one thread: the stages of a profile with their codecs between them, stepped exactly as the processes do it
+ * (same masks, same order of micro-batches, norm, clipping, AdamW, un-masked evaluation), without wire, clock or processes.
+ * What the real programs must reproduce.
  */
 #ifndef KEDGE_TESTS_PIPELINE_H
 #define KEDGE_TESTS_PIPELINE_H
@@ -34,9 +34,10 @@ struct pipeline_step {
     bool applied;
 };
 
-/* `layers` of each stage; NULL = as the plan deals them. Fresh weights of run.seed, or model.path. Any failure ends the test program
- * with its reason. */
-void pipeline_init(struct pipeline *pipeline, const struct backend *backend, const struct profile *profile, const int64_t *layers);
+/* `layers` of each stage; NULL = as the plan deals them. Fresh weights of run.seed, or model.path. Any failure ends the test
+ * program with its reason. */
+void pipeline_init(struct pipeline *pipeline, const struct backend *backend, const struct profile *profile,
+                   const int64_t *layers);
 void pipeline_clear(struct pipeline *pipeline);
 /* Step 1, 2, … with profile.mask_rate and profile.learning_rate as they are now (both live). */
 struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step);

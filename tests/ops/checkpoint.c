@@ -1,6 +1,6 @@
 /*
- * Real Hugging Face folders through the whole forward pass: the mean loss of the first 32 reference windows against the figures of an
- * independent fp64 forward. Needs the data folder beside the checkout; skipped where it is absent.
+ * Real Hugging Face folders through the whole forward pass: the mean loss of the first 32 reference windows against the
+ * figures of an independent fp64 forward. Needs the data folder beside the checkout; skipped where it is absent.
  */
 #include "gpu/model/checkpoint.h"
 

@@ -1,6 +1,7 @@
 /*
- * Codecs: the map x → x̂ and its gradient against plain fp64, adjointness, the mean over many seeds, norms, and bytes, also as golden
- * vectors, made by an independent implementation of Philox and the formats. What is refused, and the reference's versions: codec_state.c.
+ * Codecs: the map x → x̂ and its gradient against plain fp64, adjointness, the mean over many seeds, norms, and bytes, also
+ * as golden vectors, made by an independent implementation of Philox and the formats. What is refused, and the reference's
+ * versions: codec_state.c.
  */
 #include "gpu/math/codec.h"
 
@@ -47,7 +48,8 @@ static void fill_random(struct dice *dice, float *x, int count)
 }
 
 /* x̂ of one codec. */
-static void pass(struct codec *codec, const struct codec_settings *settings, const struct codec_use *use, const float *x, float *out)
+static void pass(struct codec *codec, const struct codec_settings *settings, const struct codec_use *use, const float *x,
+                 float *out)
 {
     struct why why = {0};
     size_t bytes = codec_bytes(settings, use);
@@ -62,8 +64,8 @@ static void pass(struct codec *codec, const struct codec_settings *settings, con
     mem_free(message);
 }
 
-static void pass_back(struct codec *codec, const struct codec_settings *settings, const struct codec_use *use, const float *dy,
-                      float *dx)
+static void pass_back(struct codec *codec, const struct codec_settings *settings, const struct codec_use *use,
+                      const float *dy, float *dx)
 {
     struct why why = {0};
     size_t bytes = codec_bytes(settings, use);
@@ -147,8 +149,8 @@ static void check_maps(struct dice *dice, int gain, int reference_kind, int64_t 
     }
     double forward = backend_difference(out, expected, CELLS), backward = backend_difference(dx, back, CELLS);
     if (!(forward <= 1e-6 && backward <= 1e-6))
-        fail_msg("gain %d, reference %d, keep %lld: x^ differs by %.3g, dx by %.3g", gain, reference_kind, (long long)keep, forward,
-                 backward);
+        fail_msg("gain %d, reference %d, keep %lld: x^ differs by %.3g, dx by %.3g", gain, reference_kind, (long long)keep,
+                 forward, backward);
     codec_free(codec);
 }
 
@@ -195,7 +197,8 @@ static void gradients_are_adjoint(void **state)
         }
 }
 
-/* Over many steps the mean of x̂ with gain "unbiased" is x: every cell within 6 deviations of its mean, all together about 1. */
+/* Over many steps the mean of x̂ with gain "unbiased" is x: every cell within 6 deviations of its mean, all together about
+ * 1. */
 static void unbiased_is_unbiased(void **state)
 {
     (void)state;
@@ -295,15 +298,25 @@ static void golden_bytes(void **state)
     } golden[] = {
         {CODEC_GAIN_ONE, FORMAT_BF16, 20, {0x30, 0xc0, 0xc0, 0xbf, 0x40, 0xbf, 0x00, 0xbf, 0x80, 0x3f,
                                            0xc0, 0x3f, 0x20, 0x40, 0x40, 0x40, 0x60, 0x40, 0x88, 0x40}},
-        {CODEC_GAIN_ONE, FORMAT_INT8, 14, {0xb2, 0x3c, 0x81, 0xbb, 0xdd, 0xe9, 0x2e, 0x0a, 0x3d, 0x2d, 0x4a, 0x59, 0x68, 0x7e}},
+        {CODEC_GAIN_ONE,
+         FORMAT_INT8,
+         14,
+         {0xb2, 0x3c, 0x81, 0xbb, 0xdd, 0xe9, 0x2e, 0x0a, 0x3d, 0x2d, 0x4a, 0x59, 0x68, 0x7e}},
         {CODEC_GAIN_ONE, FORMAT_INT4, 10, {0xca, 0x3e, 0xc9, 0xfe, 0x03, 0x1c, 0x3f, 0x42, 0x65, 0x07}},
         {CODEC_GAIN_UNBIASED, FORMAT_BF16, 20, {0x04, 0xc1, 0x90, 0xc0, 0x10, 0xc0, 0xc0, 0xbf, 0x80, 0x40,
                                                 0x90, 0x40, 0xf0, 0x40, 0x10, 0x41, 0x28, 0x41, 0x88, 0x41}},
-        {CODEC_GAIN_UNBIASED, FORMAT_INT8, 14, {0x86, 0x3d, 0x82, 0xbb, 0xde, 0xe9, 0x3d, 0x0a, 0x3e, 0x21, 0x38, 0x43, 0x4e, 0x7e}},
+        {CODEC_GAIN_UNBIASED,
+         FORMAT_INT8,
+         14,
+         {0x86, 0x3d, 0x82, 0xbb, 0xde, 0xe9, 0x3d, 0x0a, 0x3e, 0x21, 0x38, 0x43, 0x4e, 0x7e}},
         {CODEC_GAIN_UNBIASED, FORMAT_INT4, 10, {0x97, 0x3f, 0xc9, 0xfe, 0x03, 0x1c, 0x40, 0x32, 0x44, 0x07}},
     };
-    struct codec_settings settings = {.kind = CODEC_KIND_MASK, .width = 16, .max_rows = 2, .seed = UINT64_C(0x123456789abcdef0),
-                                      .boundary = 2, .slots = 1};
+    struct codec_settings settings = {.kind = CODEC_KIND_MASK,
+                                      .width = 16,
+                                      .max_rows = 2,
+                                      .seed = UINT64_C(0x123456789abcdef0),
+                                      .boundary = 2,
+                                      .slots = 1};
     struct codec_use use = {.step = 7, .micro_batch = 3, .rows = 2, .keep = 5, .format_override = -1};
     float x[32];
     for (int i = 0; i < 32; i++)

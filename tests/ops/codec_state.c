@@ -46,7 +46,8 @@ static void fill_random(struct dice *dice, float *x, int count)
 }
 
 /* x̂ of one codec. */
-static void pass(struct codec *codec, const struct codec_settings *settings, const struct codec_use *use, const float *x, float *out)
+static void pass(struct codec *codec, const struct codec_settings *settings, const struct codec_use *use, const float *x,
+                 float *out)
 {
     struct why why = {0};
     size_t bytes = codec_bytes(settings, use);

@@ -1,7 +1,7 @@
 /*
- * The whole model (two layers, grouped queries, tied and untied head) against PyTorch in fp64: logits, loss, every parameter's gradient,
- * ten AdamW losses; with the head walked in whole and in pieces, with and without recomputation. fixtures/make_model_fixture.py made
- * the numbers. And against finite differences of a plain fp64 forward.
+ * The whole model (two layers, grouped queries, tied and untied head) against PyTorch in fp64: logits, loss, every
+ * parameter's gradient, ten AdamW losses; with the head walked in whole and in pieces, with and without recomputation.
+ * fixtures/make_model_fixture.py made the numbers. And against finite differences of a plain fp64 forward.
  */
 #include "gpu/model/model.h"
 
@@ -172,8 +172,8 @@ static void gradients_are_those_of_pytorch(void **state)
 static void ten_adamw_losses_are_those_of_pytorch(void **state)
 {
     (void)state;
-    const struct adamw settings = {.learning_rate = 3e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f,
-                                   .gradient_scale = 1};
+    const struct adamw settings = {
+        .learning_rate = 3e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, .gradient_scale = 1};
     const int64_t steps = STEPS;
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
         struct stage *stage = model_new(&variants[v]);
@@ -191,8 +191,8 @@ static void ten_adamw_losses_are_those_of_pytorch(void **state)
 }
 
 /* Along a random direction d of tensor i: (L(w + h·d) − L(w − h·d)) / 2h = ⟨gradient, d⟩. */
-static void check_direction(struct dice *dice, struct llama *weights, const struct llama *gradients, int i, const uint32_t *ids,
-                            const uint32_t *targets, int count)
+static void check_direction(struct dice *dice, struct llama *weights, const struct llama *gradients, int i,
+                            const uint32_t *ids, const uint32_t *targets, int count)
 {
     const double h = 1e-5;
     int64_t size = llama_size(weights, i);
@@ -211,7 +211,8 @@ static void check_direction(struct dice *dice, struct llama *weights, const stru
         weights->values[i][j] += h * direction[j];
     double slope = (sides[0] - sides[1]) / (2 * h);
     if (!(squares > 0 && fabs(slope - product) <= 1e-4 * sqrt(squares)))
-        fail_msg("%s: the loss rises by %.9g along a direction, the gradient says %.9g", weights->info[i].name, slope, product);
+        fail_msg("%s: the loss rises by %.9g along a direction, the gradient says %.9g", weights->info[i].name, slope,
+                 product);
     mem_free(direction);
 }
 

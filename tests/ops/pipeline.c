@@ -1,6 +1,7 @@
 /*
- * A pipeline is the same computation as one process: with masks off, any number of stages gives the same losses; masks of rate 0 are no
- * masks; the bytes are those that codec_bytes says; a run repeats bit for bit; and the small model learns through all of it.
+ * A pipeline is the same computation as one process: with masks off, any number of stages gives the same losses; masks of
+ * rate 0 are no masks; the bytes are those that codec_bytes says; a run repeats bit for bit; and the small model learns
+ * through all of it.
  */
 #include "tests/helpers/pipeline.h"
 
@@ -22,14 +23,14 @@ static struct place place;
 /* Sentences of a few words: easy to learn, and none is the same. */
 static void write_text(const char *path)
 {
-    static const char *const words[] = {"the ", "anchor ", "holds ", "a ", "ship ", "against ", "wind ", "and ", "tide ", "slowly ",
-                                        "it ", "hauls ", "ahead ", "of ", "every ", "boat "};
+    static const char *const words[] = {"the ",  "anchor ", "holds ", "a ",     "ship ",  "against ", "wind ",  "and ",
+                                        "tide ", "slowly ", "it ",    "hauls ", "ahead ", "of ",      "every ", "boat "};
     static char text[40000];
     struct dice dice = {1};
     size_t used = 0;
     while (used < sizeof text - 20)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", words[dice_below(&dice, sizeof words / sizeof *words)],
-                                 dice_below(&dice, 8) ? "" : ".\n");
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 words[dice_below(&dice, sizeof words / sizeof *words)], dice_below(&dice, 8) ? "" : ".\n");
     assert_int_equal(file_write(path, text, used, 0600, NULL), 0);
 }
 

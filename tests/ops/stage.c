@@ -1,6 +1,7 @@
 /*
- * A stage apart from its numbers: memory is what was said and nothing is taken in steps; slots do not touch each other; recomputation
- * changes no bit; fresh weights do not depend on how layers are dealt; what cannot be is refused; our own mistakes are bugs.
+ * A stage apart from its numbers: memory is what was said and nothing is taken in steps; slots do not touch each other;
+ * recomputation changes no bit; fresh weights do not depend on how layers are dealt; what cannot be is refused; our own
+ * mistakes are bugs.
  */
 #include "gpu/model/model.h"
 
@@ -21,10 +22,20 @@ static struct backend cpu;
 
 static struct stage_shape plain_shape(int64_t first_layer, int64_t layers)
 {
-    struct stage_shape shape = {
-        .model = {.hidden = HIDDEN, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 36, .vocabulary = VOCABULARY, .head_width = 6,
-                  .rope_theta = 10000, .norm_epsilon = 1e-5f},
-        .first_layer = first_layer, .layers = layers, .sequences = SEQUENCES, .tokens = TOKENS, .slots = SLOTS};
+    struct stage_shape shape = {.model = {.hidden = HIDDEN,
+                                          .layers = 4,
+                                          .heads = 4,
+                                          .kv_heads = 2,
+                                          .ffn = 36,
+                                          .vocabulary = VOCABULARY,
+                                          .head_width = 6,
+                                          .rope_theta = 10000,
+                                          .norm_epsilon = 1e-5f},
+                                .first_layer = first_layer,
+                                .layers = layers,
+                                .sequences = SEQUENCES,
+                                .tokens = TOKENS,
+                                .slots = SLOTS};
     shape.first = first_layer == 0;
     shape.last = first_layer + layers == shape.model.layers;
     return shape;
@@ -67,15 +78,17 @@ static void feed_clear(struct feed *feed)
     cpu.ops->free(cpu.device, feed->dy);
 }
 
-static void forward(struct stage *stage, const struct stage_shape *shape, const struct feed *feed, int slot, int64_t sequences)
+static void forward(struct stage *stage, const struct stage_shape *shape, const struct feed *feed, int slot,
+                    int64_t sequences)
 {
-    const float *y = stage_forward(stage, slot, shape->first ? feed->ids : NULL, shape->first ? NULL : feed->x, sequences, TOKENS);
+    const float *y =
+        stage_forward(stage, slot, shape->first ? feed->ids : NULL, shape->first ? NULL : feed->x, sequences, TOKENS);
     assert_true(shape->last == !y);
 }
 
 /* Backward, and its dx into out[rows·H] (zeros on the first stage). */
-static void backward(struct stage *stage, const struct stage_shape *shape, const struct feed *feed, int slot, int64_t sequences,
-                     float *out)
+static void backward(struct stage *stage, const struct stage_shape *shape, const struct feed *feed, int slot,
+                     int64_t sequences, float *out)
 {
     if (shape->last)
         assert_true(stage_loss(stage, slot, feed->targets, 0.01f) > 0);
@@ -109,10 +122,11 @@ static const struct {
 
 /* ---- slots and recomputation ---- */
 
-/* Three micro-batches, one of them short: each alone, or all forward and then all backward; with recomputation and without. Weight
- * gradients accumulate in the same order, so every bit must be the same. (The last stage runs backward right after its forward.) */
-static void in_flight(const struct stage_shape *shape, bool together, const struct feed *feeds, float dx[SLOTS][ROWS * HIDDEN],
-                      float **gradients, size_t *bytes)
+/* Three micro-batches, one of them short: each alone, or all forward and then all backward; with recomputation and without.
+ * Weight gradients accumulate in the same order, so every bit must be the same. (The last stage runs backward right after
+ * its forward.) */
+static void in_flight(const struct stage_shape *shape, bool together, const struct feed *feeds,
+                      float dx[SLOTS][ROWS * HIDDEN], float **gradients, size_t *bytes)
 {
     static const int64_t sequences[SLOTS] = {SEQUENCES, 1, 2};
     struct stage *stage = open_stage(shape, 1);
@@ -192,8 +206,9 @@ static void check_deviation(const char *name, const float *values, int64_t count
         largest = fmax(largest, fabs((double)values[i]));
     }
     double root = sqrt((double)count);
-    if (!(fabs(sum / (double)count) < 5 * deviation / root && fabs(sqrt(squares / (double)count) / deviation - 1) < 5 / root &&
-          largest > 2 * deviation && largest < 4.95 * deviation))
+    if (!(fabs(sum / (double)count) < 5 * deviation / root &&
+          fabs(sqrt(squares / (double)count) / deviation - 1) < 5 / root && largest > 2 * deviation &&
+          largest < 4.95 * deviation))
         fail_msg("%s: mean %.3g, deviation %.4g instead of %.4g, largest %.3g", name, sum / (double)count,
                  sqrt(squares / (double)count), deviation, largest);
 }
@@ -281,7 +296,8 @@ static void memory_is_what_was_said_and_steps_take_none(void **state)
     (void)state;
     struct backend_count *count;
     const struct ops *counted = backend_counted(&cpu, &count);
-    const struct adamw settings = {.learning_rate = 0.001f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .gradient_scale = 1};
+    const struct adamw settings = {
+        .learning_rate = 0.001f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .gradient_scale = 1};
     struct feed feed;
     feed_init(&feed, 1);
     for (size_t d = 0; d < sizeof deals / sizeof *deals; d++)
@@ -399,7 +415,9 @@ static void make_mistake(void *arg)
     case 2: m->ids[3] = VOCABULARY, stage_forward(m->stage, 0, m->ids, NULL, SEQUENCES, TOKENS); break;
     case 3: stage_backward(m->stage, 0, NULL); break; /* nothing went forward */
     case 4: stage_forward(m->stage, 0, m->ids, NULL, 1, 1), stage_backward(m->stage, 0, NULL); break; /* no loss yet */
-    case 5: stage_forward(m->stage, 0, m->ids, NULL, 1, 1), m->ids[0] = VOCABULARY, stage_loss(m->stage, 0, m->ids, 1); break;
+    case 5:
+        stage_forward(m->stage, 0, m->ids, NULL, 1, 1), m->ids[0] = VOCABULARY, stage_loss(m->stage, 0, m->ids, 1);
+        break;
     case 6: stage_forward(m->stage, 0, m->ids, NULL, 1, 1), stage_loss(m->stage, 1, m->ids, 1); break; /* another slot */
     default: break;
     }

@@ -1,6 +1,6 @@
 /*
- * config.json and the index of sharded weights: what is right is read, what would change the result and is not supported is refused by its
- * name, and what strangers claim is checked.
+ * config.json and the index of sharded weights: what is right is read, what would change the result and is not supported is
+ * refused by its name, and what strangers claim is checked.
  */
 #include "gpu/model/checkpoint.h"
 
@@ -13,7 +13,8 @@
 #include "ssh/base/mem.h"
 #include "tests/helpers/place.h"
 
-#define SIZES "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":256"
+#define SIZES                                                                                                               \
+    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":256"
 #define LLAMA "\"model_type\":\"llama\"," SIZES
 
 static struct place place;
@@ -38,11 +39,14 @@ static void shapes_are_read(void **state)
     assert_int_equal(read_config("{" LLAMA "}", &s, &why), 0);
     assert_true(s.hidden == 64 && s.layers == 2 && s.heads == 4 && s.kv_heads == 4 && s.ffn == 96 && s.vocabulary == 256);
     assert_true(s.head_width == 16 && !s.tied && s.rope_theta == 10000 && s.norm_epsilon == 1e-6f);
-    assert_int_equal(read_config("{" LLAMA ",\"num_key_value_heads\":2,\"head_dim\":32,\"tie_word_embeddings\":true,\"rope_theta\":5e5,"
-                                 "\"rms_norm_eps\":1e-5,\"rope_scaling\":null,\"attention_bias\":false,\"hidden_act\":\"silu\"}",
-                                 &s, &why), 0);
+    assert_int_equal(
+        read_config("{" LLAMA ",\"num_key_value_heads\":2,\"head_dim\":32,\"tie_word_embeddings\":true,\"rope_theta\":5e5,"
+                    "\"rms_norm_eps\":1e-5,\"rope_scaling\":null,\"attention_bias\":false,\"hidden_act\":\"silu\"}",
+                    &s, &why),
+        0);
     assert_true(s.kv_heads == 2 && s.head_width == 32 && s.tied && s.rope_theta == 500000 && s.norm_epsilon == 1e-5f);
-    assert_int_equal(read_config("{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1234}}", &s, &why), 0);
+    assert_int_equal(
+        read_config("{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1234}}", &s, &why), 0);
     assert_true(s.rope_theta == 1234);
     assert_int_equal(read_config("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_theta\":99}", &s, &why), 0);
     assert_true(s.rope_theta == 99);
@@ -98,7 +102,8 @@ static void write_shard(const char *name, const char *tensor, float a, float b)
 {
     char bytes[300] = {0}, header[200];
     const float data[2] = {a, b};
-    int length = snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", tensor);
+    int length =
+        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", tensor);
     bytes[0] = (char)length;
     memcpy(bytes + 8, header, (size_t)length);
     memcpy(bytes + 8 + length, data, sizeof data);
@@ -125,7 +130,8 @@ static void one_file_or_many(void **state)
     struct why why = {0};
     struct checkpoint *checkpoint;
     float out[2];
-    const char *index = "{\"metadata\":{},\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\",\"c\":\"two.safetensors\"}}";
+    const char *index =
+        "{\"metadata\":{},\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\",\"c\":\"two.safetensors\"}}";
     write_shard("one.safetensors", "a", 1, 2);
     write_shard("two.safetensors", "b", 3, 4);
     write_file("model.safetensors.index.json", index, strlen(index));

@@ -1,4 +1,5 @@
-/* Text windows: pure functions of their numbers, training and validation apart, linked files once, too little refused with numbers. */
+/* Text windows: pure functions of their numbers, training and validation apart, linked files once, too little refused with
+ * numbers. */
 #include "gpu/model/data.h"
 
 #include <setjmp.h>
@@ -26,7 +27,8 @@ static int open_data(const char *words, double share, struct data **data, struct
 {
     char *paths = mem_new(4096), *end = paths;
     for (; *words; words++)
-        end += snprintf(end, 4000 - (size_t)(end - paths), *words == '@' ? "%s" : "%.1s", *words == '@' ? place.folder : words);
+        end +=
+            snprintf(end, 4000 - (size_t)(end - paths), *words == '@' ? "%s" : "%.1s", *words == '@' ? place.folder : words);
     *why = (struct why){0};
     int err = data_open(paths, share, data, why);
     mem_free(paths);
@@ -177,8 +179,9 @@ static void every_number_of_a_window_counts(void **state)
     const struct {
         uint64_t seed, step;
         uint32_t micro_batch, sequence;
-    } uses[] = {{2, 1, 0, 0}, {1 + (UINT64_C(1) << 40), 1, 0, 0}, {1, 2, 0, 0}, {1, 1 + (UINT64_C(1) << 40), 0, 0}, {1, 1, 1, 0},
-                {1, 1, 0, 1}};
+    } uses[] = {{2, 1, 0, 0}, {1 + (UINT64_C(1) << 40), 1, 0, 0},
+                {1, 2, 0, 0}, {1, 1 + (UINT64_C(1) << 40), 0, 0},
+                {1, 1, 1, 0}, {1, 1, 0, 1}};
     data_train_window(data, 1, 1, 0, 0, TOKENS, base);
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
         data_train_window(data, uses[i].seed, uses[i].step, uses[i].micro_batch, uses[i].sequence, TOKENS, other);

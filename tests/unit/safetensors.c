@@ -1,4 +1,5 @@
-/* Headers from strangers: whatever they claim is refused with a reason or is true. And what is right is read, in all three formats. */
+/* Headers from strangers: whatever they claim is refused with a reason or is true. And what is right is read, in all three
+ * formats. */
 #include "gpu/model/safetensors.h"
 
 #include <math.h>
@@ -58,8 +59,8 @@ static void good_files_are_read(void **state)
     assert_int_equal(safetensors_get(file, "b", 1, (const int64_t[]){2}, 0, 2, out, &why), 0);
     assert_true(out[0] == 1 && out[1] == -10);
     assert_int_equal(safetensors_get(file, "a", 1, (const int64_t[]){6}, 0, 6, out, &why), 0);
-    assert_true(out[0] == 1 && out[1] == 65504 && out[2] == 0x1p-24f && out[3] == 0 && signbit(out[3]) && out[4] == -INFINITY &&
-                isnan(out[5]));
+    assert_true(out[0] == 1 && out[1] == 65504 && out[2] == 0x1p-24f && out[3] == 0 && signbit(out[3]) &&
+                out[4] == -INFINITY && isnan(out[5]));
     safetensors_close(file);
     mem_free(text);
 }
@@ -72,7 +73,8 @@ static void wrong_questions_have_reasons(void **state)
     struct safetensors *file;
     struct why why = {0};
     float out[6];
-    uint8_t *text = build("{" TENSOR("z", "F32", "[2,2]", 0, 16) "," TENSOR("i", "I32", "[2]", 16, 24) "}", f32, sizeof f32, &bytes);
+    uint8_t *text =
+        build("{" TENSOR("z", "F32", "[2,2]", 0, 16) "," TENSOR("i", "I32", "[2]", 16, 24) "}", f32, sizeof f32, &bytes);
     assert_int_equal(safetensors_parse(text, bytes, "file", &file, &why), 0);
     assert_int_equal(safetensors_get(file, "y", 1, (const int64_t[]){4}, 0, 1, out, &why), ERR_ABSENT);
     assert_string_equal(why.text, "file has no tensor y");
@@ -164,7 +166,8 @@ static void torn_and_flipped_files_do_no_harm(void **state)
     uint8_t data[24] = {0};
     size_t bytes;
     float out[4];
-    uint8_t *text = build("{" TENSOR("a", "F32", "[2,2]", 0, 16) "," TENSOR("b", "BF16", "[4]", 16, 24) "}", data, sizeof data, &bytes);
+    uint8_t *text =
+        build("{" TENSOR("a", "F32", "[2,2]", 0, 16) "," TENSOR("b", "BF16", "[4]", 16, 24) "}", data, sizeof data, &bytes);
     for (size_t cut = 0; cut < bytes; cut++) {
         struct safetensors *file;
         struct why why = {0};

@@ -105,9 +105,9 @@ bool lane_ready(const struct lanes *lanes, int lane)
     return !STAILQ_EMPTY(&lanes->lane[lane].queue) && !lanes->lane[lane].paused;
 }
 
-static size_t lane_next_bytes(const struct lane *lane, size_t frame_max_bytes)
+size_t lane_next_bytes(const struct lanes *lanes, int lane, size_t frame_max_bytes)
 {
-    const struct lane_message *message = STAILQ_FIRST(&lane->queue);
+    const struct lane_message *message = STAILQ_FIRST(&lanes->lane[lane].queue);
     size_t bytes = FRAME_HEADER_BYTES + message->header.message_bytes - message->cut_bytes;
     return bytes < frame_max_bytes ? bytes : frame_max_bytes;
 }
@@ -121,7 +121,7 @@ int lane_pick(const struct lanes *lanes, uint32_t allowed, size_t frame_max_byte
         int lane = lane_order[i];
         if (!(allowed & 1u << lane) || !lane_ready(lanes, lane))
             continue;
-        if (lanes->lane[lane].owed_bytes >= lane_next_bytes(&lanes->lane[lane], frame_max_bytes) * LANE_FLOOR)
+        if (lanes->lane[lane].owed_bytes >= lane_next_bytes(lanes, lane, frame_max_bytes) * LANE_FLOOR)
             return lane;
         first = lane;
     }
@@ -151,7 +151,7 @@ void lane_cut(struct lanes *lanes, int which, size_t frame_max_bytes, struct lan
 {
     struct lane *lane = &lanes->lane[which];
     struct lane_message *message = STAILQ_FIRST(&lane->queue);
-    size_t bytes = lane_next_bytes(lane, frame_max_bytes), payload_bytes = bytes - FRAME_HEADER_BYTES;
+    size_t bytes = lane_next_bytes(lanes, which, frame_max_bytes), payload_bytes = bytes - FRAME_HEADER_BYTES;
     *frame = (struct lane_frame){.header = message->header};
     frame->payload = payload_bytes ? message->payload + message->cut_bytes : NULL;
     frame->header.frame_bytes = (uint32_t)payload_bytes;

@@ -59,6 +59,8 @@ bool lane_ready(const struct lanes *lanes, int lane);
 
 /* The lane whose turn it is among those in `allowed` (a bit per lane); −1 = none. */
 int lane_pick(const struct lanes *lanes, uint32_t allowed, size_t frame_max_bytes);
+/* How large the frame would be that lane_cut cuts. */
+size_t lane_next_bytes(const struct lanes *lanes, int lane, size_t frame_max_bytes);
 /* Cut the next frame of that lane, at most frame_max_bytes with its header. */
 void lane_cut(struct lanes *lanes, int lane, size_t frame_max_bytes, struct lane_frame *frame);
 void lane_frame_clear(struct lane_frame *frame);

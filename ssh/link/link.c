@@ -440,12 +440,24 @@ static int link_on_message(const struct frame_header *header, const uint8_t *pay
     return link->state == LINK_UP ? err : 0;
 }
 
+/* Into the middle of a large message when there is one, else into our own buffer. */
+static ssize_t link_read_some(struct link *link, const uint8_t **bytes, struct why *why)
+{
+    size_t room = LINK_READ_BYTES;
+    uint8_t *into = link->state == LINK_CLOSING ? NULL : frame_parser_reserve(link->parser, &room);
+    if (!into)
+        into = link->incoming;
+    *bytes = into;
+    return road_read(link->road, into, room, why);
+}
+
 static void link_read(struct link *link)
 {
     size_t turn = 0;
     while (turn < LINK_TURN_BYTES && link->state != LINK_DOWN) {
         struct why why = {0};
-        ssize_t count = road_read(link->road, link->incoming, LINK_READ_BYTES, &why);
+        const uint8_t *bytes;
+        ssize_t count = link_read_some(link, &bytes, &why);
         if (count == ERR_AGAIN)
             return;
         if (count < 0) {
@@ -456,7 +468,7 @@ static void link_read(struct link *link)
         link->heard_ns = clock_now_ns();
         if (link->state == LINK_CLOSING)
             continue;
-        int err = frame_parser_feed(link->parser, link->incoming, (size_t)count, &why);
+        int err = frame_parser_feed(link->parser, bytes, (size_t)count, &why);
         if (err && link->state != LINK_DOWN)
             link_refuse(link, err, ": ", why.text);
     }

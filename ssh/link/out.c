@@ -12,6 +12,8 @@
 #define OUT_QUEUE_LEAST (16 * 1024)
 #define OUT_QUEUE_MOST (1024 * 1024)
 #define OUT_QUEUE_FIRST (64 * 1024)
+#define OUT_RECORD_BYTES 16384         /* one TLS record */
+#define OUT_COPY_MOST (32 * 1024)      /* a larger frame is not copied */
 #define OUT_TURN_BYTES (1024 * 1024)   /* then the loop's other work has its turn */
 #define OUT_AGED_NS (500 * CLOCK_MS)   /* held so long by the uplink's reserve: one frame of 10 ms, 2 % */
 #define OUT_YIELD_NS 1000
@@ -139,13 +141,13 @@ static void out_spend(struct out *out, int lane, size_t bytes)
 
 /* ---- making ready ---- */
 
-/* Copy the header and as much of the payload as there is room for; a rest stays where it lies. */
 static void out_stage(struct out *out, struct lane_frame *frame)
 {
     frame_encode(&frame->header, out->stage + out->stage_used);
     out->stage_used += FRAME_HEADER_BYTES;
-    size_t room = OUT_STAGE_BYTES - out->stage_used, bytes = frame->header.frame_bytes;
-    size_t copied = bytes < room ? bytes : room;
+    size_t bytes = frame->header.frame_bytes, copied = bytes;
+    if (bytes > OUT_COPY_MOST)
+        copied = OUT_RECORD_BYTES - out->stage_used % OUT_RECORD_BYTES;
     if (copied)
         memcpy(out->stage + out->stage_used, frame->payload, copied);
     out->stage_used += copied;
@@ -157,17 +159,23 @@ static void out_stage(struct out *out, struct lane_frame *frame)
     }
 }
 
-/* Fill the empty stage: at least one frame, more while they are small and together no longer than one frame may be. */
+/* A large frame always fits: it ends the filling. */
+static bool out_fits(const struct out *out, size_t bytes)
+{
+    size_t room = OUT_STAGE_BYTES - out->stage_used;
+    return bytes > FRAME_HEADER_BYTES + OUT_COPY_MOST ? room >= FRAME_HEADER_BYTES + OUT_RECORD_BYTES : room >= bytes;
+}
+
+/* Fill the empty stage: at least one frame, more while together they are no longer than one frame may be. */
 static bool out_fill(struct out *out, uint32_t allowed, uint64_t *wait_ns)
 {
     size_t most = out_frame_max(out), staged = 0;
     uint64_t now = clock_now_ns();
     out->stage_used = out->stage_sent = 0;
     *wait_ns = UINT64_MAX;
-    while (staged + OUT_FRAME_LEAST <= most && out->stage_used + FRAME_HEADER_BYTES < OUT_STAGE_BYTES &&
-           !out->frame.header.frame_bytes) {
+    while (staged + OUT_FRAME_LEAST <= most && !out->frame.header.frame_bytes) {
         int lane = lane_pick(&out->lanes, out_unpaced(out, allowed, now, wait_ns), most - staged);
-        if (lane < 0)
+        if (lane < 0 || !out_fits(out, lane_next_bytes(&out->lanes, lane, most - staged)))
             break;
         struct lane_frame frame;
         lane_cut(&out->lanes, lane, most - staged, &frame);

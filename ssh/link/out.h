@@ -1,7 +1,7 @@
 /*
- * From lanes to a road: one frame at a time is made ready and written. What is ready cannot be overtaken any more, so it is never
- * more than about 10 ms of the road's rate: a small first part with the header, copied (one TLS record), and the rest of a large
- * frame where it lies. Small frames share the first part.
+ * From lanes to a road: some frames at a time are made ready and written. What is ready cannot be overtaken any more, so it is never
+ * more than about 10 ms of the road's rate. Small frames are copied together into the stage, so that they share system calls and TLS
+ * records; of a large one only the header and what fills a record are copied, the rest stays where it lies.
  */
 #ifndef KEDGE_LINK_OUT_H
 #define KEDGE_LINK_OUT_H
@@ -15,7 +15,7 @@
 #include "ssh/link/rate.h"
 #include "ssh/link/road.h"
 
-#define OUT_STAGE_BYTES 16384 /* one TLS record */
+#define OUT_STAGE_BYTES 65536
 
 struct out {
     struct lanes lanes;

@@ -25,6 +25,7 @@ static void road_fd_ready(int fd, bool readable, bool writable, void *arg)
 {
     (void)fd, (void)readable, (void)writable;
     struct road_fd *road = arg;
+    road->dry = false;
     if (road->road.ready)
         road->road.ready(road->road.ready_arg);
 }
@@ -130,21 +131,31 @@ ssize_t road_fd_read(struct road *base, uint8_t *bytes, size_t room, struct why 
     struct road_fd *road = (struct road_fd *)base;
     if (road->read_fd < 0)
         return why_set(why, ERR_GONE, "is closed");
+    if (road->dry)
+        return ERR_AGAIN;
     ssize_t count = read(road->read_fd, bytes, room);
-    if (count > 0)
+    if (count > 0) {
+        /* More may have come meanwhile; then the descriptor says so, which costs less than to be told "no" after each read. */
+        road->dry = (size_t)count < room;
         return count;
+    }
     if (count == 0)
         return why_set(why, ERR_GONE, "closed the connection");
     return road_fd_errno(why);
 }
 
 /* The kernel takes whole segments of up to 64 KB beyond TCP_NOTSENT_LOWAT; on a slow road that is a long time. */
-static size_t road_fd_unsent_room(const struct road_fd *road)
+static size_t road_fd_unsent_room(struct road_fd *road, size_t wanted)
 {
     int unsent = 0;
-    if (road->unsent_max_bytes == 0 || ioctl(road->write_fd, SIOCOUTQNSD, &unsent) != 0)
-        return SIZE_MAX;
-    return (size_t)unsent < road->unsent_max_bytes ? road->unsent_max_bytes - (size_t)unsent : 0;
+    if (road->unsent_max_bytes == 0)
+        return wanted;
+    if (road->unsent_room < wanted) {
+        if (ioctl(road->write_fd, SIOCOUTQNSD, &unsent) != 0)
+            return wanted;
+        road->unsent_room = (size_t)unsent < road->unsent_max_bytes ? road->unsent_max_bytes - (size_t)unsent : 0;
+    }
+    return road->unsent_room < wanted ? road->unsent_room : wanted;
 }
 
 ssize_t road_fd_write(struct road *base, const uint8_t *bytes, size_t count, struct why *why)
@@ -152,13 +163,14 @@ ssize_t road_fd_write(struct road *base, const uint8_t *bytes, size_t count, str
     struct road_fd *road = (struct road_fd *)base;
     if (road->write_fd < 0)
         return why_set(why, ERR_GONE, "is closed");
-    size_t room = road_fd_unsent_room(road);
-    if (room == 0)
+    count = road_fd_unsent_room(road, count);
+    if (count == 0)
         return ERR_AGAIN;
-    if (count > room)
-        count = room;
     ssize_t written = road->socket ? send(road->write_fd, bytes, count, MSG_NOSIGNAL) : write(road->write_fd, bytes, count);
-    return written > 0 ? written : road_fd_errno(why);
+    if (written <= 0)
+        return road_fd_errno(why);
+    road->unsent_room -= (size_t)written < road->unsent_room ? (size_t)written : road->unsent_room;
+    return written;
 }
 
 int road_fd_finish(struct road *base, struct why *why)

@@ -20,7 +20,9 @@ struct road_fd {
     bool socket;
     bool starting;           /* the watch belongs to the connecting code */
     bool want_read, want_write;
+    bool dry;                /* the last read took all there was: the next one waits for the descriptor */
     size_t unsent_max_bytes; /* TCP: so many unsent bytes may wait in the kernel; 0 = the kernel decides */
+    size_t unsent_room;      /* so many may be written before the kernel is asked again */
     char what[200];
 };
 

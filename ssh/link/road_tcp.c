@@ -34,6 +34,7 @@ static void road_tcp_set_queue(struct road *base, size_t bytes)
     struct road_tcp *road = (struct road_tcp *)base;
     int low = bytes < INT32_MAX ? (int)bytes : INT32_MAX;
     road->fd.unsent_max_bytes = (size_t)low;
+    road->fd.unsent_room = 0;
     if (road->fd.write_fd >= 0)
         setsockopt(road->fd.write_fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
 }

@@ -27,7 +27,6 @@
 
 #define TLS_RECORD_BYTES 16384
 #define TLS_PENDING_MAX (256 * 1024)
-#define TLS_AHEAD_BYTES (128 * 1024)
 
 struct road_tls {
     struct road road;
@@ -290,10 +289,10 @@ static ssize_t road_tls_read(struct road *base, uint8_t *bytes, size_t room, str
     while (used < room && SSL_read_ex(tls->ssl, bytes + used, room - used, &count))
         used += count;
     if (buf_used(&tls->pending))
-        road_tls_want_below(tls); /* a key update is answered */
+        road_tls_want_below(tls); /* a key update is answered, or an alert said */
     tls->drained = used < room;
     int err = tls->drained ? road_tls_read_ended(tls, used ? &tls->ended : why) : 0;
-    if (used)
+    if (!tls->drained || tls->ended.err)
         loop_timer_set(tls->again, 0);
     else
         loop_timer_unset(tls->again);
@@ -309,7 +308,7 @@ static ssize_t road_tls_write(struct road *base, const uint8_t *bytes, size_t co
     tls->below_why = (struct why){0};
     road_tls_flush(tls);
     ERR_clear_error();
-    while (used < count && !buf_used(&tls->pending)) {
+    while (used < count && !buf_used(&tls->pending) && !tls->below_why.err) {
         size_t record = count - used < TLS_RECORD_BYTES ? count - used : TLS_RECORD_BYTES;
         if (!SSL_write_ex(tls->ssl, bytes + used, record, &written))
             return used ? (ssize_t)used : road_tls_failed(tls, why);
@@ -414,8 +413,7 @@ static SSL *road_tls_new_ssl(struct road_tls *tls, const struct credentials *cre
     SSL_set_bio(ssl, bio, bio);
     SSL_set_app_data(ssl, tls);
     SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, road_tls_verify);
-    SSL_set_read_ahead(ssl, 1);
-    SSL_set_default_read_buffer_len(ssl, TLS_AHEAD_BYTES);
+    SSL_set_read_ahead(ssl, 1); /* with its own small buffer: it moves all that is left in it for every record */
     if (server)
         SSL_set_accept_state(ssl);
     else

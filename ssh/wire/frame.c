@@ -14,6 +14,7 @@
 
 #define KEEP_BYTES ((size_t)8 << 20) /* a larger buffer is given back after its message */
 #define FIRST_BYTES ((size_t)4096)
+#define RESERVE_BYTES ((size_t)32 << 10) /* fewer are not worth a read of their own */
 
 struct collection { /* the unfinished message of a lane */
     bool open;
@@ -177,21 +178,35 @@ void frame_parser_free(struct frame_parser *parser)
     mem_free(parser);
 }
 
+static void make_room(struct collection *lane, size_t need)
+{
+    if (need <= lane->capacity)
+        return;
+    size_t capacity = lane->capacity ? lane->capacity : FIRST_BYTES;
+    while (capacity < need)
+        capacity *= 2;
+    if (capacity > lane->header.message_bytes)
+        capacity = lane->header.message_bytes;
+    lane->bytes = mem_grow(lane->bytes, capacity, 1);
+    lane->capacity = capacity;
+}
+
 static void collect(struct collection *lane, const uint8_t *bytes, size_t count)
 {
-    size_t need = lane->used + count;
-    if (need > lane->capacity) {
-        size_t capacity = lane->capacity ? lane->capacity : FIRST_BYTES;
-        while (capacity < need)
-            capacity *= 2;
-        if (capacity > lane->header.message_bytes)
-            capacity = lane->header.message_bytes;
-        lane->bytes = mem_grow(lane->bytes, capacity, 1);
-        lane->capacity = capacity;
-    }
-    if (count)
+    make_room(lane, lane->used + count);
+    if (count && bytes != lane->bytes + lane->used) /* they may have been read in place */
         memcpy(lane->bytes + lane->used, bytes, count);
-    lane->used = need;
+    lane->used += count;
+}
+
+uint8_t *frame_parser_reserve(struct frame_parser *parser, size_t *room)
+{
+    struct collection *lane = &parser->lanes[parser->header.lane];
+    if (parser->err || parser->header_used < FRAME_HEADER_BYTES || parser->payload_left < RESERVE_BYTES || lane->used == 0)
+        return NULL;
+    make_room(lane, lane->used + RESERVE_BYTES);
+    *room = lane->capacity - lane->used < parser->payload_left ? lane->capacity - lane->used : parser->payload_left;
+    return lane->bytes + lane->used;
 }
 
 static int deliver(struct frame_parser *parser, const struct frame_header *first, const uint8_t *bytes, struct why *why)

@@ -47,6 +47,9 @@ struct frame_parser *frame_parser_new(uint64_t run_id, frame_message_cb *message
 void frame_parser_free(struct frame_parser *parser);
 /* Bytes as they come, in any split. 0, or a negative err with the reason; then every later call returns the same err. */
 int frame_parser_feed(struct frame_parser *parser, const uint8_t *bytes, size_t count, struct why *why);
+/* Where the next bytes would be kept, so that they can be read there and not be copied: NULL when the parser is not well inside
+ * a large frame. What is read there (at most *room) is fed next, from there. */
+uint8_t *frame_parser_reserve(struct frame_parser *parser, size_t *room);
 /* Memory that messages hold now: it follows the bytes that came, within the types' maxima, one message per lane. */
 size_t frame_parser_held(const struct frame_parser *parser);
 /* What came on a lane so far: frames begun, and bytes with their headers. */

@@ -160,7 +160,7 @@ static void loop_wait(struct loop *loop, uint64_t at_most_ns)
         next_ns = UINT64_MAX;
     uint64_t wait_ns = next_ns < at_most_ns ? next_ns : at_most_ns;
     if (wait_ns == 0) {
-        event_base_loop(loop->base, EVLOOP_NONBLOCK);
+        event_base_loop(loop->base, EVLOOP_ONCE | EVLOOP_NONBLOCK); /* without ONCE it goes on while anything is ready */
         return;
     }
     if (wait_ns != UINT64_MAX) {

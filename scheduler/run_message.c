@@ -96,7 +96,7 @@ static int on_event(struct run *run, struct process *process, const void *payloa
     static const struct {
         const char *code;
         enum hold_cause cause;
-    } holds[] = {{"peer-lost", CAUSE_ROAD}, {"drift", CAUSE_DRIFT}};
+    } holds[] = {{"peer-lost", CAUSE_ROAD}, {"drift", CAUSE_DRIFT}, {"frozen", CAUSE_ORDER}}; /* frozen: people may resume */
     const struct wire_event *event = payload;
     (void)why;
     struct wire_event_row row = {

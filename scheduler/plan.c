@@ -185,6 +185,18 @@ static uint64_t empty_message(uint16_t type, const void *payload)
     return bytes;
 }
 
+/* The gradient of a tied embedding goes up from the last stage and, summed, down again, dense, over every cut. */
+static void plan_tied(const struct profile *p, struct plan_road *road)
+{
+    static const struct wire_tied piece = {.first = 0};
+    uint64_t floats = (uint64_t)p->vocabulary * (uint64_t)p->hidden;
+    uint64_t bytes = 4 * floats + (floats + WIRE_TIED_FLOATS - 1) / WIRE_TIED_FLOATS * empty_message(WIRE_TIED, &piece);
+    road->forward_bytes_per_step += bytes;
+    road->backward_bytes_per_step += bytes;
+    road->dense_forward_bytes_per_step += bytes;
+    road->dense_backward_bytes_per_step += bytes;
+}
+
 static void count_road(const struct profile *p, int64_t keep, struct plan_road *road)
 {
     static const struct wire_stamp stamp = {.kind = STAMP_TRAIN, .micro_batches = 1};
@@ -206,6 +218,8 @@ static void count_road(const struct profile *p, int64_t keep, struct plan_road *
     road->dense_forward_bytes_per_step = fixed + dense;
     road->backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + coded;
     road->dense_backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + dense;
+    if (p->head_tie == HEAD_TIED)
+        plan_tied(p, road);
 }
 
 /* ---- all of it ---- */

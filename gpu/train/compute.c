@@ -120,6 +120,11 @@ static int accept_codec_state(struct compute *compute, struct letter *letter)
     return crossing_receive_reference(compute, letter);
 }
 
+static int accept_tied(struct compute *compute, struct letter *letter)
+{
+    return tied_accept(compute, letter);
+}
+
 static int accept_start(struct compute *compute, struct letter *letter)
 {
     struct wire_start start;
@@ -157,7 +162,7 @@ static const struct {
     int (*accept)(struct compute *compute, struct letter *letter);
 } acceptors[] = {
     {WIRE_ACT, accept_act},     {WIRE_GRAD, accept_grad}, {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
-    {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold}, {WIRE_KNOB, accept_knob},
+    {WIRE_TIED, accept_tied},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold}, {WIRE_KNOB, accept_knob},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)
@@ -362,8 +367,9 @@ static int check(const struct compute_settings *settings, struct why *why)
 void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes)
 {
     size_t most = (size_t)most_micro_batches(&settings->profile);
-    *letters = 2 * most + LETTERS_SPARE;
-    *bytes = most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) + LETTERS_SPARE * MESSAGE_FIXED +
+    size_t tied = (size_t)tied_count(&settings->profile, settings->assign.stages) * sizeof(float);
+    *letters = 2 * most + LETTERS_SPARE + (size_t)tied_pieces(&settings->profile, settings->assign.stages);
+    *bytes = tied + tied / 64 + most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) + LETTERS_SPARE * MESSAGE_FIXED +
              4 * (size_t)settings->profile.hidden * sizeof(float);
 }
 
@@ -394,6 +400,7 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
     made->targets = mem_array(windows, sizeof *made->targets);
     made->acts = mem_array((size_t)made->most, sizeof *made->acts);
     made->grads = mem_array((size_t)made->most, sizeof *made->grads);
+    made->tied = mem_array((size_t)tied_pieces(profile, made->stages) + 1, sizeof *made->tied);
     made->forward_ns = mem_array((size_t)made->slots, sizeof *made->forward_ns);
     if (made->stages > 1) {
         made->body_bytes = crossing_body_bytes(profile);
@@ -402,6 +409,8 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
             err = why_set(why, ERR_MEMORY, "no memory for a message of %zu bytes", made->body_bytes);
     }
     made->memory_bytes = made->body_bytes + 3 * windows * sizeof *made->windows;
+    if (made->first)
+        made->memory_bytes += (uint64_t)tied_count(profile, made->stages) * sizeof(float);
     if (!err) {
         *compute = made;
         return 0;
@@ -437,6 +446,8 @@ void compute_free(struct compute *compute)
         mem_free(compute->acts[i].payload);
         mem_free(compute->grads[i].payload);
     }
+    for (int64_t i = 0; compute->tied && i < tied_pieces(&compute->settings.profile, compute->stages); i++)
+        mem_free(compute->tied[i].payload);
     data_close(compute->data);
     codec_free(compute->up.codec);
     codec_free(compute->down.codec);
@@ -449,6 +460,7 @@ void compute_free(struct compute *compute)
     mem_free(compute->acts);
     mem_free(compute->grads);
     mem_free(compute->forward_ns);
+    mem_free(compute->tied);
     mem_large_free(compute->body);
     mem_free(compute);
 }

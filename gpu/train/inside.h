@@ -1,6 +1,6 @@
 /*
- * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass) and crossing.c
- * (messages of a boundary). Everything here belongs to the compute thread.
+ * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass), crossing.c
+ * (messages of a boundary) and tied.c. Everything here belongs to the compute thread.
  */
 #ifndef KEDGE_TRAIN_INSIDE_H
 #define KEDGE_TRAIN_INSIDE_H
@@ -88,6 +88,8 @@ struct compute {
     size_t body_bytes;
     struct letter *acts, *grads; /* arrived and not yet used: [micro-batch mod most] */
     uint64_t *forward_ns;        /* [slots] */
+    struct letter *tied;         /* [tied_pieces], first stage: the last stage's part until our own is complete */
+    int64_t tied_arrived[2];     /* pieces since the newest stamp, by the side they came from */
     uint64_t memory_bytes;
 
     struct mail_roads roads; /* the newest word of the loop thread */
@@ -137,6 +139,14 @@ void crossing_drop_reference(struct compute *compute);
 bool crossing_measures(const struct compute *compute); /* in this pass */
 int crossing_receive_reference(struct compute *compute, const struct letter *letter);
 size_t crossing_body_bytes(const struct profile *profile); /* of the largest message */
+
+/* ---- tied.c: the gradient of an embedding that is the head too, when first and last stage are not the same ---- */
+int64_t tied_count(const struct profile *profile, int stages); /* floats; 0 = nothing to exchange */
+int64_t tied_pieces(const struct profile *profile, int stages);
+int tied_send(struct compute *compute, enum mail_road road);  /* all pieces of our gradient */
+int tied_accept(struct compute *compute, struct letter *letter);
+int tied_add(struct compute *compute);    /* first stage, after its last backward: all pieces must be here */
+int tied_settle(struct compute *compute); /* before the owed step is applied: did the sum come? */
 
 /* ---- drive.c: stage 0 ---- */
 /* The stamp of the pass that comes next; false when there is none now (held, not started, finished). */

@@ -202,12 +202,14 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
     static const struct {
         uint16_t type;
         uint8_t side;
-    } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM}, {WIRE_CODEC_STATE, MAIL_UPSTREAM}, {WIRE_GRAD, MAIL_DOWNSTREAM}};
+    } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM}, {WIRE_CODEC_STATE, MAIL_UPSTREAM},
+                 {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM}};
     union { /* only the check counts */
         struct wire_stamp stamp;
         struct wire_act act;
         struct wire_codec_state codec_state;
         struct wire_grad grad;
+        struct wire_tied tied;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;

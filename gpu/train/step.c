@@ -153,6 +153,12 @@ static int step_backward(struct compute *compute)
         return err;
     if (trains)
         dx = stage_backward(compute->model, micro_batch.slot, compute->last ? NULL : stage_gradient(compute->model));
+    if (trains && ends && compute->last)
+        err = tied_send(compute, MAIL_UPSTREAM);
+    else if (trains && ends && compute->first)
+        err = tied_add(compute);
+    if (err)
+        return err;
     if (trains && ends)
         squares = pass->squares = stage_gradient_squares(compute->model) + later;
     if (!compute->first)
@@ -240,6 +246,9 @@ static int phase_settle(struct compute *compute)
     const struct profile *profile = &compute->settings.profile;
     struct optimizer *optimizer = &compute->optimizer;
     uint64_t before_ns = clock_now_ns();
+    int err = tied_settle(compute);
+    if (err)
+        return err;
     if (optimizer->owed && compute->pass.stamp.apply) {
         struct adamw settings = {
             .learning_rate = optimizer->learning_rate,
@@ -293,9 +302,11 @@ static int phase_owe(struct compute *compute)
         if (crossing_measures(compute))
             compute->measured = pass->step;
     }
-    if (compute->first)
-        drive_judge(compute);
-    return 0;
+    if (!compute->first)
+        return 0;
+    drive_judge(compute);
+    bool sum = pass->stamp.kind == STAMP_TRAIN && compute->drive.finite && !compute->last;
+    return sum ? tied_send(compute, MAIL_DOWNSTREAM) : 0; /* a dropped step needs no sum */
 }
 
 static int phase_report(struct compute *compute)

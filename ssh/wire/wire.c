@@ -84,6 +84,7 @@ static const struct wire_field grad_fields[] = {
 static const struct wire_field codec_state_fields[] = {
     FIELD(codec_state, boundary), FIELD(codec_state, version), FIELD(codec_state, body),
 };
+static const struct wire_field tied_fields[] = {FIELD(tied, first), FIELD(tied, body)};
 static const struct wire_field sample_fields[] = {
     FIELD(sample, step), RANGE(sample, kind, STAMP_TRAIN, STAMP_FINISH), FIELD(sample, loss), FIELD(sample, gradient_norm),
     FIELD(sample, learning_rate), FIELD(sample, clip_scale), FIELD(sample, mask_rate), FIELD(sample, tokens),
@@ -175,6 +176,7 @@ static const struct wire_message messages[] = {
     ROW(ACT, act, "W→W downstream", LANE_ACT, 256 * MIB),
     ROW(GRAD, grad, "W→W upstream", LANE_ACT, 256 * MIB),
     ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
+    ROW(TIED, tied, "W→W", LANE_ACT, 12 + 4 * WIRE_TIED_FLOATS),
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 133),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),

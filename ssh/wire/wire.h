@@ -56,6 +56,7 @@ enum wire_type {
     WIRE_ACT = 61,         /* downstream: one micro-batch of boundary activations, coded, with its token ids */
     WIRE_GRAD = 62,        /* upstream: the gradient of the same, coded, and sums that ride back */
     WIRE_CODEC_STATE = 63, /* either way: versioned state of a boundary codec (channel means, bases) */
+    WIRE_TIED = 64,        /* a piece of the gradient of a tied embedding: upstream the last stage's, downstream the sum */
 
     /* 80–99 snapshots: reserved for the anchor */
 
@@ -233,6 +234,13 @@ struct wire_codec_state {
     uint16_t boundary;
     uint32_t version;
     struct wire_bytes body;
+};
+
+#define WIRE_TIED_FLOATS (1 << 20) /* in a piece; the last may be shorter */
+
+struct wire_tied { /* first and last stage hold the same table; stages between pass it on, ahead of the last GRAD or the next STAMP */
+    uint64_t first;         /* element of the table, counted row by row */
+    struct wire_bytes body; /* fp32, little-endian */
 };
 
 enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_CAUSES };

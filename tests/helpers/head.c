@@ -106,7 +106,7 @@ static int on_message(struct link *link, const struct frame_header *header, cons
     if (header->type == WIRE_PROCESS && head->process_count < HEAD_EVENTS)
         head->processes[head->process_count++] = message.process;
     if (header->type == WIRE_ROAD_SAMPLE && message.road.lane == LANE_ACT) {
-        peer->act_sent = message.road.sent_bytes;
+        peer->act_sent = message.road.sent_bytes - message.road.evaluation_bytes;
         peer->act_dense = message.road.dense_bytes;
     }
     return 0;

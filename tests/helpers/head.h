@@ -33,7 +33,7 @@ struct head_peer {
     double loss[HEAD_STEPS], norm[HEAD_STEPS], validation[HEAD_STEPS]; /* by step; NaN = no sample */
     struct wire_sample newest;
     int samples;
-    uint64_t act_sent, act_dense; /* of ROAD_SAMPLE, lane ACT */
+    uint64_t act_sent, act_dense; /* of ROAD_SAMPLE, lane ACT, without evaluations */
 };
 
 struct head_event {

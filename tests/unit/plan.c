@@ -174,7 +174,7 @@ static void bytes_are_those_of_the_messages(void **state)
     (void)state;
     static const int64_t vocabularies[] = {256, 257, 65536, 65537};
     static const uint8_t id_bytes[] = {1, 2, 2, 4};
-    uint8_t *body = mem_new(1 << 22);
+    uint8_t *body = mem_new(4 * WIRE_TIED_FLOATS);
     for (size_t i = 0; i < 4; i++) {
         plain_profile(2, 4, 1);
         profile.vocabulary = vocabularies[i];
@@ -194,6 +194,17 @@ static void bytes_are_those_of_the_messages(void **state)
         assert_int_equal(plan.roads[0].forward_bytes_per_step,
                          encoded(WIRE_STAMP, &stamp) + encoded(WIRE_CODEC_STATE, &means) + 5 * encoded(WIRE_ACT, &act));
         assert_int_equal(plan.roads[0].backward_bytes_per_step, 5 * encoded(WIRE_GRAD, &grad));
+        uint64_t forward = plan.roads[0].forward_bytes_per_step, backward = plan.roads[0].backward_bytes_per_step, tied = 0;
+        for (int64_t left = vocabularies[i] * 200; left > 0; left -= WIRE_TIED_FLOATS) {
+            struct wire_tied piece = {.body = {body, (uint32_t)(left < WIRE_TIED_FLOATS ? left : WIRE_TIED_FLOATS) * 4}};
+            tied += encoded(WIRE_TIED, &piece);
+        }
+        profile.head_tie = HEAD_TIED;
+        make(1);
+        assert_int_equal(plan.roads[0].forward_bytes_per_step, forward + tied);
+        assert_int_equal(plan.roads[0].backward_bytes_per_step, backward + tied);
+        profile.head_tie = HEAD_UNTIED;
+        make(1);
         act.body.bytes = 3 * (33 + 1) * id_bytes[i] + 3 * 33 * 2 * 200;
         grad.body.bytes = 3 * 33 * 2 * 200;
         assert_int_equal(plan.roads[0].dense_forward_bytes_per_step,

@@ -10,12 +10,12 @@ ssh/launch : ssh/base ssh/wire ssh/link profiles                              :
 profiles   : ssh/base                                                         : ini.h
 gpu/math   : ssh/base                                                         :
 gpu/cpu    : ssh/base gpu/math                                                : dnnl omp.h
-gpu/model  : ssh/base gpu/math                                                : jansson
+gpu/model  : ssh/base gpu/math                                                : jansson pcre2 utf8proc
 gpu/train  : ssh/base ssh/wire ssh/link profiles gpu/math gpu/model           :
 scheduler  : ssh/base ssh/wire ssh/link profiles                              : sqlite3.h jansson
 console    : ssh/base ssh/wire ssh/link ssh/launch profiles                   : jansson
 '
-outside='event2/ openssl/ ini.h dnnl omp.h jansson sqlite3.h curses libssh2 cuda nccl zstd'
+outside='event2/ openssl/ ini.h dnnl omp.h jansson sqlite3.h curses libssh2 cuda nccl zstd pcre2 utf8proc'
 bad=0 seen=0
 while IFS=: read -r room may own; do
     room=$(echo "$room" | tr -d ' ')

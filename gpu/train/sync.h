@@ -1,0 +1,82 @@
+/*
+ * What a stage and its siblings (the same stage of the other replicas) keep in common, and how a round changes it. Pure: contributions
+ * are bytes, who carries them is not seen here (gpu/train/siblings.c does).
+ *
+ *   given = common − local weights  ── payload ──►  contribution ──► all siblings
+ *   contributions of all, in the order of the replicas ──► mean, fp32 ──► outer step on the common copy ──► merge into the local weights
+ *
+ * Everybody decodes the same bytes (its own, too) by the same scalar code, so common copy, outer momentum and bases are the same bits
+ * on all replicas for ever; what differs is the local weights and the error that is left of what this replica wanted to send.
+ *
+ * A contribution is the tensors of the fragment one behind the other. 1-D tensors are few and travel dense; the embedding and the head
+ * have their own kind. A round with a number that is not finite is refused as a whole: nothing has changed then.
+ */
+#ifndef KEDGE_TRAIN_SYNC_H
+#define KEDGE_TRAIN_SYNC_H
+
+#include "gpu/math/payload.h"
+#include "gpu/train/fragments.h"
+#include "ssh/base/why.h"
+
+enum sync_kind { SYNC_FP32, SYNC_BF16, SYNC_INT8, SYNC_INT4, SYNC_E3M0, SYNC_POWERSGD, SYNC_ROWS };
+
+struct sync_tensor {
+    int64_t rows, columns;
+    int fragment;
+    int kind;      /* enum sync_kind; of 1-D tensors fp32 or bf16 */
+    int64_t rank;  /* of PowerSGD, where it pays; else the tensor travels as bf16 */
+    uint64_t seed; /* of run and name */
+};
+
+struct sync_settings {
+    int fragments;
+    bool two_sided;  /* PowerSGD: the classic form instead of the alternating one */
+    float kept;      /* of the residual: 1 − α */
+};
+
+/* The local weights. */
+struct sync_weights {
+    void (*get)(void *arg, int tensor, float *out);
+    void (*set)(void *arg, int tensor, const float *values);
+    void *arg;
+};
+
+struct sync_part { /* one replica's contribution */
+    int replica;
+    const uint8_t *bytes;
+    size_t count;
+    float share; /* of the mean; all shares are 1 together */
+};
+
+struct sync_outer {
+    float rate, momentum, alpha;
+};
+
+struct sync;
+
+int sync_new(const struct sync_settings *settings, const struct sync_tensor *tensors, int count, struct sync **sync, struct why *why);
+void sync_free(struct sync *sync);
+uint64_t sync_memory(const struct sync_settings *settings, const struct sync_tensor *tensors, int count);
+/* The common copy begins as the local weights, which are the same everywhere. */
+void sync_begin(struct sync *sync, const struct sync_weights *weights);
+
+/* ---- a round of a fragment ---- */
+int sync_exchanges(const struct sync *sync, int fragment);
+size_t sync_most_bytes(const struct sync *sync, int fragment, int exchange);
+size_t sync_contribute(struct sync *sync, int fragment, int exchange, const struct sync_weights *weights, uint8_t *out);
+/* The parts of all, own included, in the order of the replicas. After the last exchange the common copy has made its step.
+ * ERR_INVALID with the reason: not the bytes of this fragment, or not finite; the round is dropped then. */
+int sync_receive(struct sync *sync, int fragment, int exchange, const struct sync_part *parts, int count, int self,
+                 const struct sync_outer *outer, struct why *why);
+void sync_drop(struct sync *sync, int fragment); /* the round failed; harmless when none is under way */
+void sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_weights *weights);
+uint64_t sync_hash(const struct sync *sync, int fragment); /* of the common copy */
+const float *sync_common(const struct sync *sync, int tensor);
+
+/* ---- the exchange of everything at the end, a tensor at a time: bf16 of common − local; all become common − mean ---- */
+size_t sync_final_bytes(const struct sync *sync, int tensor);
+void sync_final_contribute(struct sync *sync, int tensor, const struct sync_weights *weights, uint8_t *out);
+int sync_final_receive(struct sync *sync, int tensor, const struct sync_part *parts, int count, const struct sync_weights *weights,
+                       struct why *why);
+
+#endif

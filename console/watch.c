@@ -71,8 +71,8 @@ static size_t pair_roads(const struct state *state, struct road_pair *pairs)
         }
         if (!pair) {
             pair = &pairs[count++];
-            *pair = (struct road_pair){row->from, row->to, NAN, NAN};
-            back = false;
+            back = strverscmp(row->from, row->to) > 0; /* whichever row came first: r0s0 stands before r0s1 */
+            *pair = (struct road_pair){back ? row->to : row->from, back ? row->from : row->to, NAN, NAN};
         }
         add_rate(back ? &pair->up : &pair->down, row->bytes_per_second);
     }

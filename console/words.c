@@ -74,8 +74,10 @@ char *words_duration(const struct style *style, double seconds, char *out, size_
 {
     if (!isfinite(seconds) || seconds < 0 || seconds > 1e9)
         return unknown(style, out, size);
-    if (seconds >= 10)
-        seconds = floor(seconds);
+    if (seconds == 0 || (seconds >= 10 && seconds < 60)) {
+        snprintf(out, size, "%.0f s", floor(seconds));
+        return out;
+    }
     return text_from_duration((uint64_t)(seconds * 1e9), out, size);
 }
 

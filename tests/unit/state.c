@@ -146,10 +146,10 @@ static void one_line_a_second(void **unused)
     (void)unused;
     fill(&state);
     char *text = print_line(&state, &style);
-    assert_string_equal(text, "step 41/200  loss 3.250  12.3k tok/s  r0s0-r0s1 ↓234.6 ↑– kB/s  ETA 1 m 19 s\n");
+    assert_string_equal(text, "step 41/200  loss 3.250  12.3k tok/s  r0s0-r0s1 ↓234.6 ↑– kB/s  ETA 1 m 20 s\n");
     free(text);
     text = print_line(&state, &narrow);
-    assert_string_equal(text, "step 41/200  loss 3.250  12.3k tok/s\n    r0s0-r0s1 ↓234.6 ↑– kB/s  ETA 1 m 19 s\n");
+    assert_string_equal(text, "step 41/200  loss 3.250  12.3k tok/s\n    r0s0-r0s1 ↓234.6 ↑– kB/s  ETA 1 m 20 s\n");
     free(text);
     text = print_line(&state, &ascii);
     for (char *c = text; *c; c++)

@@ -48,6 +48,9 @@ static void numbers_are_short(void **unused)
     (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_string_equal(words_count(&plain, rows[i].value, out, sizeof out), rows[i].text);
+    assert_string_equal(words_duration(&plain, 0, out, sizeof out), "0 s");
+    assert_string_equal(words_duration(&plain, 35.8, out, sizeof out), "35 s");
+    assert_string_equal(words_age(&plain, 81000, out, sizeof out), "0.0 s");
     assert_string_equal(words_percent(&plain, 0.0504, out, sizeof out), "5.0 %");
     assert_string_equal(words_percent(&plain, 0.31, out, sizeof out), "31 %");
     assert_string_equal(words_rate_pair(&plain, 1234567, 890000, out, sizeof out), "↓1.2 ↑0.9 MB/s");

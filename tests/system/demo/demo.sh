@@ -31,7 +31,7 @@ echo
     /"lane"/ { lane = value($0) }
     /"sent_bytes"/ { sent = value($0) }
     /"dense_bytes"/ { dense = value($0) }
-    /"capacity_bits_per_second"/ && lane == "ACT" && dense != "null" {
+    /"capacity_bits_per_second"/ && lane == "act" && dense != "null" {
         if (!head++) print "What travelled, and what whole activations (bf16) would have been:"
         printf "  %s to %s   %s instead of %s, %.1f %%\n", from, to, size(sent), size(dense), 100 * sent / dense
         all += sent; whole += dense

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "ssh/link/link.h"
 
 #define QUEUE_MAX_BYTES (64 * 1024) /* a console says little */
+#define BRIDGE_WORDS_MS 500
 
 struct client {
     struct loop *loop;
@@ -66,11 +68,14 @@ static int on_message(struct link *link, const struct frame_header *header, cons
     return err;
 }
 
-/* The bridge's own complaint says more than "closed". */
+/* The bridge's own complaint says more than "closed"; it may come a moment after the road went down. */
 static void read_bridge_words(struct client *client)
 {
     char words[400], harmless[400];
-    ssize_t got = client->bridge_words >= 0 ? read(client->bridge_words, words, sizeof words - 1) : 0;
+    struct pollfd ready = {.fd = client->bridge_words, .events = POLLIN};
+    if (client->bridge_words < 0 || poll(&ready, 1, BRIDGE_WORDS_MS) <= 0)
+        return;
+    ssize_t got = read(client->bridge_words, words, sizeof words - 1);
     if (got <= 0)
         return;
     words[got] = '\0';

@@ -21,6 +21,14 @@ H=512 K=26 # K = (1 - 0.95) H + 1/2, rounded down
 
 act_bytes() { kedge links "$1" --json | json 'sum(l["sent_bytes"] for l in j["links"] if l["lane"] == "ACT")'; }
 interface_bytes() { awk '{ sub(/^ */, "") } /^lo:/ { sub(/^lo: */, ""); print $9 }' /proc/net/dev; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+# Heartbeats and counters for the screen go by the clock, not by the step: on a slow machine a step has many of them. What a paused
+# run sends in a second is taken off for the time that the steps took.
+idle_bytes_a_second() {
+    before=$(interface_bytes) since=$(now_ms)
+    sleep 5
+    echo $((($(interface_bytes) - before) * 1000 / ($(now_ms) - since)))
+}
 
 # Paused at a step boundary nothing is under way, so that what is counted is of whole steps. The counters come once a second.
 settle() {
@@ -40,12 +48,14 @@ count() {
     kedge run "$TMP/$1.ini" --detach >"$TMP/out" 2>&1 || fail "run: $(cat "$TMP/out")"
     wait_for 60 step_reached "$1" 2 || fail "no step was trained: $(kedge status "$1")"
     settle "$1"
-    step=$(step_of "$1") link=$(act_bytes "$1") interface=$(interface_bytes)
+    idle=$(idle_bytes_a_second)
+    step=$(step_of "$1") link=$(act_bytes "$1") interface=$(interface_bytes) since=$(now_ms)
     kedge resume "$1" >/dev/null || fail "resume"
     wait_for 90 step_reached "$1" $((step + 10)) || fail "no ten steps: $(kedge status "$1")"
     settle "$1"
-    steps=$(($(step_of "$1") - step))
-    echo "$steps $((($(act_bytes "$1") - link) / steps)) $((($(interface_bytes) - interface) / steps))" >"$TMP/$1.bytes"
+    steps=$(($(step_of "$1") - step)) link=$(($(act_bytes "$1") - link)) interface=$(($(interface_bytes) - interface))
+    interface=$((interface - idle * ($(now_ms) - since) / 1000))
+    echo "$steps $((link / steps)) $((interface / steps))" >"$TMP/$1.bytes"
     kedge stop "$1" >/dev/null || fail "stop"
 }
 

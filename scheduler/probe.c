@@ -61,6 +61,8 @@ static int take_lines(struct profile *profile, char *lines, struct why *why)
             return why_set(why, ERR_INVALID, "kedge-worker probe said '%s' about %s: is it of this version?", shown,
                            profile->model_path);
         *equals = '\0';
+        if (strcmp(line, "model.head") == 0 && profile_line(profile, line))
+            continue; /* a choice, not only a fact: a tied head may be trained on its own */
         int err = profile_set(profile, line, equals + 1, why);
         if (err < 0)
             return err;

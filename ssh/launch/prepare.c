@@ -157,6 +157,8 @@ static int set_from_lines(struct profile *profile, char *lines, struct why *why)
             return why_set(why, ERR_INVALID, "kedge-worker probe said '%s' about %s: is it of this version?",
                            text_harmless(line, strlen(line), shown, sizeof shown), profile->model_path);
         *equals = '\0';
+        if (strcmp(line, "model.head") == 0 && profile_line(profile, line))
+            continue; /* a choice, not only a fact: a tied head may be trained on its own */
         int err = profile_set(profile, line, equals + 1, why);
         if (err)
             return err;

@@ -18,6 +18,7 @@
 #define RATE_MOST 1e12
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL}; /* enum log_level */
+static const char *const ropes[] = {[ROPE_NONE] = "none", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", NULL};
 static const char *const heads[] = {[HEAD_UNTIED] = "untied", [HEAD_TIED] = "tied", NULL};
 static const char *const tokenizers[] = {[TOKENIZER_BYTES] = "bytes", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
@@ -64,10 +65,13 @@ static const struct field rows[] = {
      .help = "Transformer layers of the whole model."},
     {.section = "model", .key = "heads", .type = FIELD_INTEGER, .unit = "heads", .minimum = 1, .maximum = 1024,
      .initial = "8", .applier = APPLIES_ALL_STAGES, IN_RUN(heads),
-     .help = "Attention heads; they divide model.hidden."},
+     .help = "Attention heads; they divide model.hidden, unless model.head_width is given."},
     {.section = "model", .key = "kv_heads", .type = FIELD_INTEGER, .unit = "heads", .minimum = 1, .maximum = 1024,
      .initial = "4", .applier = APPLIES_ALL_STAGES, IN_RUN(kv_heads),
      .help = "Key and value heads; they divide model.heads."},
+    {.section = "model", .key = "head_width", .type = FIELD_INTEGER, .unit = "channels", .minimum = 0, .maximum = 1024,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(head_width),
+     .help = "Channels of an attention head, an even number. 0 is model.hidden / model.heads."},
     {.section = "model", .key = "ffn", .type = FIELD_INTEGER, .unit = "channels", .minimum = 1, .maximum = 262144,
      .initial = "512", .applier = APPLIES_ALL_STAGES, IN_RUN(ffn),
      .help = "Inner width of the feed-forward part of a layer."},
@@ -76,11 +80,36 @@ static const struct field rows[] = {
      .help = "How many different tokens there are."},
     {.section = "model", .key = "head", .type = FIELD_CHOICE, .unit = "", .choices = heads, .initial = "untied",
      .applier = APPLIES_ALL_STAGES, IN_RUN(head_tie),
-     .help = "Whether the output head has its own weights or shares those of the embedding. With several stages, "
-             "the last one trains a copy of them."},
+     .help = "Whether the output head has its own weights or shares those of the embedding. Sharing them between several "
+             "stages sends their gradient over every road, dense; untied, the head of a tied checkpoint starts as a copy of "
+             "the embedding and is trained on its own."},
+    {.section = "model", .key = "qkv_bias", .type = FIELD_BOOL, .unit = "", .initial = "no",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(qkv_bias),
+     .help = "Whether queries, keys and values have a bias, as in Qwen2."},
+    {.section = "model", .key = "qk_norm", .type = FIELD_BOOL, .unit = "", .initial = "no",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(qk_norm),
+     .help = "Whether every head of queries and keys is normed, as in Qwen3."},
+    {.section = "model", .key = "window", .type = FIELD_INTEGER, .unit = "tokens", .minimum = 0, .maximum = 1e9,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(window),
+     .help = "How far back attention of this model sees; train.sequence must not be longer. 0 is no limit."},
     {.section = "model", .key = "rope_theta", .type = FIELD_REAL, .unit = "", .minimum = 1, .maximum = 1e9,
      .initial = "10000", .applier = APPLIES_ALL_STAGES, IN_RUN(rope_theta),
      .help = "Base of the rotary position angles."},
+    {.section = "model", .key = "rope_scaling", .type = FIELD_CHOICE, .unit = "", .choices = ropes, .initial = "none",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(rope_scaling),
+     .help = "How rotary positions were stretched for a longer context: all alike, or slow turns only as in Llama 3.1."},
+    {.section = "model", .key = "rope_factor", .type = FIELD_REAL, .unit = "", .minimum = 1, .maximum = 1e6,
+     .initial = "1", .applier = APPLIES_ALL_STAGES, IN_RUN(rope_factor),
+     .help = "By how much they were stretched."},
+    {.section = "model", .key = "rope_low", .type = FIELD_REAL, .unit = "turns", .minimum = 1e-6, .maximum = 1e6,
+     .initial = "1", .applier = APPLIES_ALL_STAGES, IN_RUN(rope_low),
+     .help = "llama3: what turns less often than this within model.rope_context is stretched whole (low_freq_factor)."},
+    {.section = "model", .key = "rope_high", .type = FIELD_REAL, .unit = "turns", .minimum = 1e-6, .maximum = 1e6,
+     .initial = "4", .applier = APPLIES_ALL_STAGES, IN_RUN(rope_high),
+     .help = "llama3: what turns more often than this is not stretched (high_freq_factor)."},
+    {.section = "model", .key = "rope_context", .type = FIELD_INTEGER, .unit = "tokens", .minimum = 1, .maximum = 1e9,
+     .initial = "8192", .applier = APPLIES_ALL_STAGES, IN_RUN(rope_context),
+     .help = "llama3: the context that the model was first trained with."},
     {.section = "model", .key = "norm_epsilon", .type = FIELD_REAL, .unit = "", .minimum = 1e-12, .maximum = 0.1,
      .initial = "1e-05", .applier = APPLIES_ALL_STAGES, IN_RUN(norm_epsilon),
      .help = "Added to the mean square in every norm, against division by zero."},

@@ -29,6 +29,11 @@ void profile_defaults(struct profile *profile)
             set_default(&rows[i], profile);
 }
 
+int64_t profile_head_width(const struct profile *profile)
+{
+    return profile->head_width ? profile->head_width : profile->hidden / profile->heads;
+}
+
 bool profile_name_usable(const char *name)
 {
     size_t length = strlen(name);

@@ -19,7 +19,7 @@
 #define PROFILE_PATHS 1024
 #define PROFILE_HOSTS 64
 #define PROFILE_MAX_STAGES 64
-#define PROFILE_ROWS 64
+#define PROFILE_ROWS 128
 #define PROFILE_HOST_ROWS 8
 #define PROFILE_SET (-1)
 #define PROFILE_NAME 40 /* longest name of a run or host: they become file names */
@@ -29,6 +29,7 @@
 #define PROFILE_MESSAGE_BYTES (255 << 20)  /* of a micro-batch at a boundary; the wire carries a little more */
 
 enum host_kind { HOST_LOCAL };
+enum model_rope { ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3 }; /* as enum model_scaling */
 enum model_head { HEAD_UNTIED, HEAD_TIED };
 enum data_tokenizer { TOKENIZER_BYTES };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
@@ -61,8 +62,14 @@ struct profile {
     /* [model] */
     char model_path[PROFILE_TEXT]; /* model.path: HF folder; "" = fresh weights of the shape below */
     int64_t hidden, layers, heads, kv_heads, ffn, vocabulary;
+    int64_t head_width;         /* model.head_width: 0 = hidden / heads; see profile_head_width */
     int head_tie;               /* model.head: untied|tied */
+    bool qkv_bias, qk_norm;     /* model.qkv_bias, model.qk_norm */
+    int64_t window;             /* model.window: attention sees no further; 0 = no limit */
     double rope_theta, norm_epsilon;
+    int rope_scaling;           /* model.rope_scaling: enum model_rope */
+    double rope_factor, rope_low, rope_high;
+    int64_t rope_context;
 
     /* [data] */
     char data_paths[PROFILE_PATHS]; /* data.path: files and globs, separated by spaces */
@@ -133,6 +140,7 @@ int profile_read(const char *name, struct profile *profile, struct complaints *c
  * checked only when it has been set (profile_set from config.json): check once before, once after. 0 when nothing was added.
  */
 int profile_check(const struct profile *profile, const char *file, struct complaints *complaints);
+int64_t profile_head_width(const struct profile *profile); /* channels of an attention head */
 /* The line where a row was given ("mask.rate", "host.NAME.listen"), as in profile.lines. */
 int profile_line(const struct profile *profile, const char *name);
 

@@ -44,20 +44,28 @@ static void check_name(struct checking *checking)
 static void check_shape(struct checking *checking)
 {
     const struct profile *p = checking->profile;
-    if (p->hidden % p->heads)
+    int64_t width = profile_head_width(p);
+    if (!p->head_width && p->hidden % p->heads)
         complain(checking, "model.heads", "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, p->heads,
                  p->hidden);
-    else if (p->hidden / p->heads % 2)
-        complain(checking, "model.heads",
-                 "a head is %" PRId64 " channels wide (model.hidden / model.heads); rotary positions need "
-                 "an even number",
-                 p->hidden / p->heads);
+    else if (width % 2)
+        complain(checking, p->head_width ? "model.head_width" : "model.heads",
+                 "a head is %" PRId64 " channels wide%s; rotary positions need an even number", width,
+                 p->head_width ? "" : " (model.hidden / model.heads)");
     if (p->heads % p->kv_heads)
         complain(checking, "model.kv_heads", "model.kv_heads = %" PRId64 " does not divide model.heads = %" PRId64,
                  p->kv_heads, p->heads);
     if (p->stages > p->layers)
         complain(checking, "pipeline.stages",
                  "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model", p->stages, p->layers);
+    if (p->qkv_bias && p->qk_norm)
+        complain(checking, "model.qk_norm", "model.qkv_bias and model.qk_norm: no known model has both; set one of them to no");
+    if (p->rope_scaling == ROPE_LLAMA3 && p->rope_low >= p->rope_high)
+        complain(checking, "model.rope_low", "model.rope_low = %g must be below model.rope_high = %g", p->rope_low, p->rope_high);
+    if (p->window && p->sequence > p->window)
+        complain(checking, "train.sequence",
+                 "train.sequence = %" PRId64 ", but attention of this model sees only %" PRId64
+                 " tokens (sliding_window); sliding is not supported, make train.sequence at most that", p->sequence, p->window);
     if (p->tokenizer == TOKENIZER_BYTES && p->vocabulary < 256)
         complain(checking, "model.vocabulary",
                  "model.vocabulary = %" PRId64 " is too small: data.tokenizer = bytes needs 256", p->vocabulary);

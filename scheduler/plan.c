@@ -13,12 +13,22 @@
 
 /* ---- layers to stages ---- */
 
+static uint64_t query_width(const struct profile *p)
+{
+    return (uint64_t)(p->heads * profile_head_width(p));
+}
+
+static uint64_t key_width(const struct profile *p)
+{
+    return (uint64_t)(p->kv_heads * profile_head_width(p));
+}
+
 /* Multiply-adds of one token in one layer: four projections, attention over half the window on average, three of the
  * feed-forward. */
 static double layer_cost(const struct profile *p)
 {
-    double hidden = (double)p->hidden, kv = hidden / (double)p->heads * (double)p->kv_heads;
-    return 2 * hidden * hidden + 2 * hidden * kv + (double)p->sequence * hidden + 3 * hidden * (double)p->ffn;
+    double hidden = (double)p->hidden, query = (double)query_width(p), key = (double)key_width(p);
+    return 2 * hidden * query + 2 * hidden * key + (double)p->sequence * query + 3 * hidden * (double)p->ffn;
 }
 
 static double head_cost(const struct profile *p)
@@ -98,10 +108,14 @@ static void place_stages(const struct profile *p, int cores, struct plan *plan)
 
 static uint64_t stage_parameters(const struct profile *p, const struct plan_stage *stage)
 {
-    uint64_t hidden = (uint64_t)p->hidden, kv = hidden / (uint64_t)p->heads * (uint64_t)p->kv_heads;
-    uint64_t layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * (uint64_t)p->ffn + 2 * hidden;
+    uint64_t hidden = (uint64_t)p->hidden, query = query_width(p), key = key_width(p);
+    uint64_t layer = 2 * hidden * query + 2 * hidden * key + 3 * hidden * (uint64_t)p->ffn + 2 * hidden;
     uint64_t table = hidden * (uint64_t)p->vocabulary;
     bool first = stage->stage == 0, last = stage->stage == p->stages - 1;
+    if (p->qkv_bias)
+        layer += query + 2 * key;
+    if (p->qk_norm)
+        layer += 2 * (uint64_t)profile_head_width(p);
     uint64_t sum = layer * (uint64_t)stage->layers;
     if (first)
         sum += table;
@@ -115,8 +129,10 @@ static uint64_t stage_parameters(const struct profile *p, const struct plan_stag
 uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage *stage)
 {
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden;
-    uint64_t kv = hidden / (uint64_t)p->heads * (uint64_t)p->kv_heads, slots = (uint64_t)stage->in_flight;
-    uint64_t layer = (hidden + 2 * kv) + hidden + (uint64_t)p->heads + hidden + 2 * (uint64_t)p->ffn;
+    uint64_t query = query_width(p), key = key_width(p), slots = (uint64_t)stage->in_flight;
+    uint64_t layer = (query + 2 * key) + query + (uint64_t)p->heads + hidden + 2 * (uint64_t)p->ffn;
+    if (p->qk_norm)
+        layer += query + key + (uint64_t)(p->heads + p->kv_heads);
     uint64_t set = (uint64_t)stage->layers * (hidden + layer);
     if (!p->recompute)
         return 4 * rows * slots * set;
@@ -126,8 +142,8 @@ uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage 
 /* What one call needs while it runs, logits in pieces included, and the token ids of the slots. */
 uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *stage)
 {
-    int64_t rows = p->micro_batch * p->sequence, qkv = p->hidden + 2 * (p->hidden / p->heads * p->kv_heads);
-    int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, p->hidden));
+    int64_t rows = p->micro_batch * p->sequence, query = (int64_t)query_width(p), qkv = query + 2 * (int64_t)key_width(p);
+    int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, query));
     if (stage->stage == p->stages - 1)
         floats += least(rows, HEAD_ROWS) * (least(p->vocabulary, HEAD_COLUMNS) + 3);
     if (stage->stage == 0)
@@ -234,12 +250,13 @@ static int check_profile(const struct profile *p, struct why *why)
     if (p->layers < p->stages)
         return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model",
                        p->stages, p->layers);
-    if (p->heads < 1 || p->kv_heads < 1 || p->hidden % p->heads || p->heads % p->kv_heads)
+    if (p->heads < 1 || p->kv_heads < 1 || (!p->head_width && p->hidden % p->heads) || p->heads % p->kv_heads)
         return why_set(why, ERR_INVALID,
                        "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64
                        " channels",
                        p->heads, p->kv_heads, p->hidden);
-    double rows = (double)p->micro_batch * (double)p->sequence, width = (double)(8 * p->hidden + 2 * p->ffn + p->heads);
+    double rows = (double)p->micro_batch * (double)p->sequence, 
+           width = (double)(4 * p->hidden + 2 * p->ffn + 2 * p->heads) + 8 * (double)query_width(p);
     if (rows * (double)p->hidden * 4 > PROFILE_MESSAGE_BYTES)
         return why_set(why, ERR_INVALID,
                        "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is too large to be sent; make "

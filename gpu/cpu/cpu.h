@@ -43,6 +43,8 @@ void gemm_matmul(struct device *device, float *c, const float *a, const float *b
 void vector_fill(struct device *device, float *x, float value, int64_t count);
 void vector_add(struct device *device, float *y, const float *x, int64_t count);
 void vector_scale(struct device *device, float *x, float factor, int64_t count);
+void vector_add_rows(struct device *device, float *y, const float *x, int64_t rows, int64_t width);
+void vector_sum_rows(struct device *device, float *sum, const float *x, int64_t rows, int64_t width);
 double vector_sum_squares(struct device *device, const float *x, int64_t count);
 bool vector_all_finite(struct device *device, const float *x, int64_t count);
 void vector_column_mean(struct device *device, float *mean, const float *x, int64_t rows, int64_t width);

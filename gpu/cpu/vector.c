@@ -63,17 +63,45 @@ bool vector_all_finite(struct device *device, const float *x, int64_t count)
     return !bad;
 }
 
+void vector_add_rows(struct device *device, float *y, const float *x, int64_t rows, int64_t width)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
+    for (int64_t r = 0; r < rows; r++)
+        kernels->add(y + r * width, x, width);
+}
+
+/* sum[COLUMNS] of the columns from `begin` on, rows in their order. */
+static int64_t sum_columns(const struct vector_kernels *kernels, double *sum, const float *x, int64_t rows, int64_t width,
+                           int64_t begin)
+{
+    int64_t columns = smaller(COLUMNS, width - begin);
+    for (int64_t r = 0; r < rows; r++)
+        kernels->add_wide(sum, x + r * width + begin, columns);
+    return columns;
+}
+
+void vector_sum_rows(struct device *device, float *sum, const float *x, int64_t rows, int64_t width)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
+    for (int64_t begin = 0; begin < width; begin += COLUMNS) {
+        double wide[COLUMNS] = {0};
+        int64_t columns = sum_columns(kernels, wide, x, rows, width, begin);
+        for (int64_t c = 0; c < columns; c++)
+            sum[begin + c] = (float)((double)sum[begin + c] + wide[c]);
+    }
+}
+
 void vector_column_mean(struct device *device, float *mean, const float *x, int64_t rows, int64_t width)
 {
     const struct vector_kernels *kernels = device->kernels->vector;
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t begin = 0; begin < width; begin += COLUMNS) {
-        double sum[COLUMNS] = {0};
-        int64_t columns = smaller(COLUMNS, width - begin);
-        for (int64_t r = 0; r < rows; r++)
-            kernels->add_wide(sum, x + r * width + begin, columns);
+        double wide[COLUMNS] = {0};
+        int64_t columns = sum_columns(kernels, wide, x, rows, width, begin);
         for (int64_t c = 0; c < columns; c++)
-            mean[begin + c] = rows ? (float)(sum[c] / (double)rows) : 0;
+            mean[begin + c] = rows ? (float)(wide[c] / (double)rows) : 0;
     }
 }
 

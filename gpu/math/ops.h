@@ -15,7 +15,7 @@
  *   rope                 4                                           softmax sum                     8 + √columns
  *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
  *   attention            8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
- *   adamw                8 for m and v, 8 · (|p| + learning rate) for p   column_mean 1
+ *   adamw                8 for m and v, 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
  *   mask_channels, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
  */
@@ -67,6 +67,8 @@ struct ops {
     void (*fill)(struct device *device, float *x, float value, int64_t count);
     void (*add)(struct device *device, float *y, const float *x, int64_t count);            /* y += x */
     void (*scale)(struct device *device, float *x, float factor, int64_t count);            /* x *= factor */
+    void (*add_rows)(struct device *device, float *y, const float *x, int64_t rows, int64_t width); /* y[r,:] += x[:] */
+    void (*sum_rows)(struct device *device, float *sum, const float *x, int64_t rows, int64_t width); /* sum[:] += Σ_r x[r,:] */
     double (*sum_squares)(struct device *device, const float *x, int64_t count);            /* in fp64, fixed order */
     bool (*all_finite)(struct device *device, const float *x, int64_t count);
 

@@ -28,6 +28,18 @@ static const struct limit limits[] = {
     {"head_width", offsetof(struct model_shape, head_width), 1 << 10},
 };
 
+static int check_scaling(const struct model_shape *s, struct why *why)
+{
+    if (s->scaling != SCALING_NONE && (!(s->scaling_factor >= 1) || !isfinite(s->scaling_factor)))
+        return why_set(why, ERR_INVALID, "model: a rope_scaling factor of %g; it must be at least 1", (double)s->scaling_factor);
+    if (s->scaling == SCALING_LLAMA3 &&
+        (!(s->scaling_low > 0) || !(s->scaling_high > s->scaling_low) || !isfinite(s->scaling_high) || s->scaling_context < 1))
+        return why_set(why, ERR_INVALID, "model: llama3 rope_scaling between the frequency factors %g and %g of %" PRId64
+                       " tokens: the first must be above 0, the second above the first, the tokens above 0",
+                       (double)s->scaling_low, (double)s->scaling_high, s->scaling_context);
+    return 0;
+}
+
 int model_check(const struct model_shape *shape, struct why *why)
 {
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -45,10 +57,15 @@ int model_check(const struct model_shape *shape, struct why *why)
                        shape->head_width);
     if (!(shape->rope_theta > 0) || !isfinite(shape->rope_theta))
         return why_set(why, ERR_INVALID, "model: rope_theta is %g; it must be above 0", (double)shape->rope_theta);
+    if (shape->window < 0)
+        return why_set(why, ERR_INVALID, "model: an attention window of %" PRId64 " tokens; it must be above 0, or 0 for none",
+                       shape->window);
+    if (shape->qkv_bias && shape->qk_norm)
+        return why_set(why, ERR_INVALID, "model: no supported model has both q/k/v biases and q/k norms");
     if (!(shape->norm_epsilon > 0) || !(shape->norm_epsilon < 1))
         return why_set(why, ERR_INVALID, "model: norm_epsilon is %g; it must be between 0 and 1",
                        (double)shape->norm_epsilon);
-    return 0;
+    return check_scaling(shape, why);
 }
 
 int stage_check(const struct stage_shape *s, struct why *why)
@@ -70,6 +87,9 @@ int stage_check(const struct stage_shape *s, struct why *why)
         s->sequences * s->tokens > 1 << 22)
         return why_set(why, ERR_INVALID, "stage: a micro-batch of %" PRId64 " × %" PRId64 " tokens; at most %d are possible",
                        s->sequences, s->tokens, 1 << 22);
+    if (s->model.window && s->tokens > s->model.window)
+        return why_set(why, ERR_INVALID, "stage: sequences of %" PRId64 " tokens, but attention of this model sees only %" PRId64
+                       ": sliding windows are not supported, make train.sequence at most that", s->tokens, s->model.window);
     if (s->slots < 1 || s->slots > 1 << 12)
         return why_set(why, ERR_INVALID, "stage: %" PRId64 " micro-batches in flight; 1 to %d are possible", s->slots,
                        1 << 12);
@@ -77,7 +97,7 @@ int stage_check(const struct stage_shape *s, struct why *why)
         return why_set(why, ERR_INVALID, "stage: logits in pieces of %" PRId64 " × %" PRId64 " are not possible",
                        s->head_rows, s->head_columns);
     const struct model_shape *m = &s->model;
-    double widest = 2.0 * (double)m->ffn + 3.0 * (double)m->hidden + (double)(carve_qkv_width(m) + 2 * carve_query_width(m));
+    double widest = 2.0 * (double)m->ffn + 3.0 * (double)m->hidden + (double)(2 * carve_qkv_width(m) + 2 * carve_query_width(m));
     if (widest * (double)(s->sequences * s->tokens) * (double)s->layers * (double)s->slots * sizeof(float) > 0x1p62)
         return why_set(why, ERR_INVALID, "stage: activations of %" PRId64 " micro-batches of %" PRId64 " × %" PRId64
                        " tokens cannot be counted in 62 bits", s->slots, s->sequences, s->tokens);
@@ -109,36 +129,49 @@ int64_t carve_qkv_width(const struct model_shape *shape)
 
 /* ---- weights ---- */
 
-enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_QUERY, SIDE_KEY, SIDE_FFN, SIDE_VOCABULARY };
+enum side { SIDE_ONE, SIDE_HIDDEN, SIDE_QUERY, SIDE_KEY, SIDE_HEAD, SIDE_FFN, SIDE_VOCABULARY };
 
 /* How fresh weights spread. Linear layers keep the variance of what goes in; what is added to the residual stream is divided
  * by √(2·layers), so that the stream's variance does not grow with depth. The embedding is large beside what the first
  * layers add, so that the identity of a token is not drowned; a head begins near the uniform guess. A tied table is a
  * compromise of the two. */
-enum spread { SPREAD_ONES, SPREAD_LINEAR, SPREAD_RESIDUAL, SPREAD_EMBEDDING, SPREAD_HEAD };
+enum spread { SPREAD_ONES, SPREAD_ZEROS, SPREAD_LINEAR, SPREAD_RESIDUAL, SPREAD_EMBEDDING, SPREAD_HEAD };
 
 struct tensor_row {
     const char *name; /* behind "model.layers.N." for a layer's rows */
     enum side rows, columns;
     enum spread spread;
     bool joined;      /* follows the row before without a gap: a part of a fused tensor */
+    size_t only;      /* 0, or where struct model_shape says (bool) that the model has it */
 };
 
-static const struct tensor_row layer_rows[] = {
-    {"input_layernorm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false},
-    {"self_attn.q_proj.weight", SIDE_QUERY, SIDE_HIDDEN, SPREAD_LINEAR, false},
-    {"self_attn.k_proj.weight", SIDE_KEY, SIDE_HIDDEN, SPREAD_LINEAR, true},
-    {"self_attn.v_proj.weight", SIDE_KEY, SIDE_HIDDEN, SPREAD_LINEAR, true},
-    {"self_attn.o_proj.weight", SIDE_HIDDEN, SIDE_QUERY, SPREAD_RESIDUAL, false},
-    {"post_attention_layernorm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false},
-    {"mlp.gate_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, false},
-    {"mlp.up_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, true},
-    {"mlp.down_proj.weight", SIDE_HIDDEN, SIDE_FFN, SPREAD_RESIDUAL, false},
+#define ONLY(member) offsetof(struct model_shape, member)
+
+/* `at`: where struct carve_weights wants to know the beginning of a row, 0 = nowhere. */
+#define AT(member) offsetof(struct carve_weights, member)
+
+static const struct layer_row {
+    struct tensor_row tensor;
+    size_t at;
+} layer_rows[] = {
+    {{"input_layernorm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false, 0}, AT(norm1)},
+    {{"self_attn.q_proj.weight", SIDE_QUERY, SIDE_HIDDEN, SPREAD_LINEAR, false, 0}, AT(qkv)},
+    {{"self_attn.k_proj.weight", SIDE_KEY, SIDE_HIDDEN, SPREAD_LINEAR, true, 0}, 0},
+    {{"self_attn.v_proj.weight", SIDE_KEY, SIDE_HIDDEN, SPREAD_LINEAR, true, 0}, 0},
+    {{"self_attn.q_proj.bias", SIDE_QUERY, SIDE_ONE, SPREAD_ZEROS, false, ONLY(qkv_bias)}, AT(qkv_bias)},
+    {{"self_attn.k_proj.bias", SIDE_KEY, SIDE_ONE, SPREAD_ZEROS, true, ONLY(qkv_bias)}, 0},
+    {{"self_attn.v_proj.bias", SIDE_KEY, SIDE_ONE, SPREAD_ZEROS, true, ONLY(qkv_bias)}, 0},
+    {{"self_attn.q_norm.weight", SIDE_HEAD, SIDE_ONE, SPREAD_ONES, false, ONLY(qk_norm)}, AT(q_norm)},
+    {{"self_attn.k_norm.weight", SIDE_HEAD, SIDE_ONE, SPREAD_ONES, false, ONLY(qk_norm)}, AT(k_norm)},
+    {{"self_attn.o_proj.weight", SIDE_HIDDEN, SIDE_QUERY, SPREAD_RESIDUAL, false, 0}, AT(o)},
+    {{"post_attention_layernorm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false, 0}, AT(norm2)},
+    {{"mlp.gate_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, false, 0}, AT(gate_up)},
+    {{"mlp.up_proj.weight", SIDE_FFN, SIDE_HIDDEN, SPREAD_LINEAR, true, 0}, 0},
+    {{"mlp.down_proj.weight", SIDE_HIDDEN, SIDE_FFN, SPREAD_RESIDUAL, false, 0}, AT(down)},
 };
-static const struct tensor_row embedding_row = {"model.embed_tokens.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_EMBEDDING,
-                                                false};
-static const struct tensor_row norm_row = {"model.norm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false};
-static const struct tensor_row head_row = {"lm_head.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_HEAD, false};
+static const struct tensor_row embedding_row = {CARVE_EMBEDDING, SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_EMBEDDING, false, 0};
+static const struct tensor_row norm_row = {"model.norm.weight", SIDE_HIDDEN, SIDE_ONE, SPREAD_ONES, false, 0};
+static const struct tensor_row head_row = {"lm_head.weight", SIDE_VOCABULARY, SIDE_HIDDEN, SPREAD_HEAD, false, 0};
 
 static int64_t side_length(const struct model_shape *shape, enum side side)
 {
@@ -146,6 +179,7 @@ static int64_t side_length(const struct model_shape *shape, enum side side)
     case SIDE_HIDDEN: return shape->hidden;
     case SIDE_QUERY: return carve_query_width(shape);
     case SIDE_KEY: return carve_key_width(shape);
+    case SIDE_HEAD: return shape->head_width;
     case SIDE_FFN: return shape->ffn;
     case SIDE_VOCABULARY: return shape->vocabulary;
     case SIDE_ONE: break;
@@ -160,9 +194,10 @@ static float spread_deviation(const struct model_shape *shape, enum spread sprea
     case SPREAD_RESIDUAL: return (float)(1 / sqrt((double)fan_in * 2 * (double)shape->layers));
     case SPREAD_EMBEDDING: return shape->tied ? 0.05f : 0.5f;
     case SPREAD_HEAD: return 0.02f;
+    case SPREAD_ZEROS: return CARVE_ZEROS;
     case SPREAD_ONES: break;
     }
-    return 0;
+    return CARVE_ONES;
 }
 
 struct carving {
@@ -199,19 +234,20 @@ static size_t put(struct carving *c, const struct tensor_row *row, int64_t layer
     return offset;
 }
 
+/* Every layer has the same places; those of what the model has not stay CARVE_NONE. */
 static void put_layer(struct carving *c, int64_t layer)
 {
-    size_t at[sizeof layer_rows / sizeof *layer_rows];
-    for (size_t i = 0; i < sizeof layer_rows / sizeof *layer_rows; i++)
-        at[i] = put(c, &layer_rows[i], layer);
     struct carve_weights *w = c->weights;
-    size_t start = at[0];
-    w->norm1 = 0;
-    w->qkv = at[1] - start;
-    w->o = at[4] - start;
-    w->norm2 = at[5] - start;
-    w->gate_up = at[6] - start;
-    w->down = at[8] - start;
+    size_t start = aligned(w->floats);
+    w->qkv_bias = w->q_norm = w->k_norm = CARVE_NONE;
+    for (size_t i = 0; i < sizeof layer_rows / sizeof *layer_rows; i++) {
+        const struct layer_row *row = &layer_rows[i];
+        if (row->tensor.only && !*((const bool *)((const char *)c->shape + row->tensor.only)))
+            continue;
+        size_t offset = put(c, &row->tensor, layer) - start;
+        if (row->at)
+            memcpy((char *)w + row->at, &offset, sizeof offset);
+    }
     w->layer_stride = aligned(w->floats) - start;
 }
 
@@ -263,6 +299,8 @@ void carve_activations(const struct stage_shape *shape, struct carve_activations
     a->log_sum = take(&end, rows * m->heads);
     a->mid = take(&end, rows * m->hidden);
     a->gate_up = take(&end, rows * 2 * m->ffn);
+    a->raw = m->qk_norm ? take(&end, rows * (carve_query_width(m) + carve_key_width(m))) : CARVE_NONE;
+    a->inverse = m->qk_norm ? take(&end, rows * (m->heads + m->kv_heads)) : CARVE_NONE;
     a->layer_stride = end;
 
     size_t set = a->layer + (size_t)shape->layers * a->layer_stride;
@@ -291,7 +329,7 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
     s->d_normed = take(&s->floats, rows * m->hidden);
     s->inverse = take(&s->floats, rows);
     s->wide = take(&s->floats, rows * larger(m->ffn, carve_qkv_width(m)));
-    s->d_wide = take(&s->floats, rows * larger(m->ffn, carve_query_width(m)));
+    s->d_wide = take(&s->floats, rows * larger(m->ffn, carve_query_width(m))); /* at least as wide as k */
     if (!shape->last)
         return;
     s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : 512);

@@ -1,7 +1,7 @@
 /*
  * Where everything of a stage lies: the few large blocks are carved by pure functions of the shape, so sizes are known
  * before anything is taken. All offsets count floats from the start of their block; every part begins on a 64-byte line,
- * except the parts of a fused tensor (q|k|v, gate|up), which follow each other without a gap.
+ * except the parts of a fused tensor (q|k|v and their biases, gate|up), which follow each other without a gap.
  *
  * Weights, gradients and both AdamW moments share one layout. Gaps stay zero for ever.
  */
@@ -11,6 +11,9 @@
 #include "gpu/model/model.h"
 
 #define CARVE_NONE SIZE_MAX
+#define CARVE_ONES 0.0f
+#define CARVE_ZEROS (-1.0f)
+#define CARVE_EMBEDDING "model.embed_tokens.weight"
 
 /* One tensor by its Hugging Face name: `rows`·`columns` floats, contiguous at `offset`. */
 struct carve_tensor {
@@ -18,13 +21,14 @@ struct carve_tensor {
     int dims;
     int64_t rows, columns; /* columns = 1 for vectors */
     size_t offset;
-    float deviation;       /* of fresh weights; 0 = all ones */
+    float deviation;       /* of fresh weights; CARVE_ONES, CARVE_ZEROS: all the same */
 };
 
 struct carve_weights {
     size_t embedding, norm, head;                  /* CARVE_NONE when not of this stage; tied: head = embedding */
     size_t first_layer, layer_stride;              /* layer i begins at first_layer + i·layer_stride */
     size_t norm1, qkv, o, norm2, gate_up, down;    /* within a layer */
+    size_t qkv_bias, q_norm, k_norm;               /* within a layer; CARVE_NONE where the model has none */
     size_t floats;
     uint64_t parameters;
     int tensors;
@@ -39,6 +43,7 @@ struct carve_activations {
     int64_t x_first;
     size_t layer, layer_stride;                    /* within a set */
     size_t qkv, o, log_sum, mid, gate_up;          /* within a layer of a set */
+    size_t raw, inverse;                           /* with q/k norm: q|k before it, and what it divided by */
     size_t floats;
 };
 

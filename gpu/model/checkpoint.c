@@ -1,21 +1,19 @@
 /*
- * A Hugging Face folder: config.json says the shape, model.safetensors or the files of model.safetensors.index.json hold the
- * tensors. What would change the result and is not supported (biases, scaled RoPE, quantised weights, another architecture)
- * is refused by its name.
+ * The tensors of a Hugging Face folder: in model.safetensors, or in the files of model.safetensors.index.json. config.json is read
+ * by config.c.
  */
 #include "gpu/model/checkpoint.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <string.h>
 
 #include <jansson.h>
 
+#include "gpu/model/config.h"
 #include "gpu/model/safetensors.h"
-#include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 
-#define CONFIG_MAX ((size_t)1 << 20)
 #define INDEX_MAX ((size_t)64 << 20)
 #define SHARDS_MAX 1024
 
@@ -30,159 +28,6 @@ struct checkpoint {
     struct shard *shards;
     size_t count;
 };
-
-static int read_json(const char *folder, const char *name, size_t max_bytes, json_t **json, struct why *why)
-{
-    char *path = mem_format("%s/%s", folder, name), safe[200];
-    uint8_t *text = NULL;
-    size_t bytes;
-    json_error_t error;
-    int err = file_read(path, max_bytes, &text, &bytes, why);
-    if (err == 0) {
-        *json = json_loadb((const char *)text, bytes, JSON_REJECT_DUPLICATES, &error);
-        if (!*json)
-            err = why_set(why, ERR_INVALID, "%s:%d: %s", path, error.line,
-                          text_harmless(error.text, strlen(error.text), safe, sizeof safe));
-    }
-    if (err == 0 && !json_is_object(*json)) {
-        err = why_set(why, ERR_INVALID, "%s: not a JSON object", path);
-        json_decref(*json);
-    }
-    mem_free(text);
-    mem_free(path);
-    return err;
-}
-
-/* ---- config.json ---- */
-
-struct config {
-    const char *folder;
-    const json_t *json;
-};
-
-static const json_t *member(const struct config *c, const char *key)
-{
-    const json_t *value = json_object_get(c->json, key);
-    return json_is_null(value) ? NULL : value;
-}
-
-/* fallback < 0: the key must be there. */
-static int read_integer(const struct config *c, const char *key, int64_t fallback, int64_t *out, struct why *why)
-{
-    const json_t *value = member(c, key);
-    if (!value && fallback >= 0) {
-        *out = fallback;
-        return 0;
-    }
-    if (!json_is_integer(value))
-        return why_set(why, ERR_INVALID, "%s/config.json: %s is %s", c->folder, key,
-                       value ? "not a whole number" : "missing");
-    *out = json_integer_value(value);
-    return 0;
-}
-
-static int read_number(const struct config *c, const char *key, double fallback, float *out, struct why *why)
-{
-    const json_t *value = member(c, key);
-    if (value && !json_is_number(value))
-        return why_set(why, ERR_INVALID, "%s/config.json: %s is not a number", c->folder, key);
-    *out = (float)(value ? json_number_value(value) : fallback);
-    return 0;
-}
-
-static int must_be_false(const struct config *c, const char *key, struct why *why)
-{
-    const json_t *value = member(c, key);
-    if (!value || json_is_false(value))
-        return 0;
-    return why_set(why, ERR_INVALID, "%s/config.json: %s is not supported", c->folder, key);
-}
-
-static int must_be_text(const struct config *c, const char *key, const char *wanted, struct why *why)
-{
-    const json_t *value = member(c, key);
-    char safe[80];
-    if (!value || (json_is_string(value) && strcmp(json_string_value(value), wanted) == 0))
-        return 0;
-    const char *theirs = json_is_string(value) ? json_string_value(value) : "(not a text)";
-    return why_set(why, ERR_INVALID, "%s/config.json: %s \"%s\" is not supported, only \"%s\"", c->folder, key,
-                   text_harmless(theirs, strlen(theirs), safe, sizeof safe), wanted);
-}
-
-/* RoPE lies at the top, or in rope_parameters in newer files; scaled kinds change every angle. */
-static int read_rope(const struct config *c, float *theta, struct why *why)
-{
-    const json_t *scaling = member(c, "rope_scaling"), *parameters = member(c, "rope_parameters");
-    const json_t *inner = parameters ? parameters : scaling;
-    if (!inner)
-        return read_number(c, "rope_theta", 10000, theta, why);
-    struct config rope = {c->folder, inner};
-    if (!json_is_object(inner))
-        return why_set(why, ERR_INVALID, "%s/config.json: %s is not an object", c->folder,
-                       parameters ? "rope_parameters" : "rope_scaling");
-    if (!member(&rope, "rope_type") && !parameters)
-        return must_be_false(c, "rope_scaling", why); /* older files say "type", and only when it is scaled */
-    int err = must_be_text(&rope, "rope_type", "default", why);
-    return err ? err : read_number(parameters ? &rope : c, "rope_theta", 10000, theta, why);
-}
-
-static int refuse_unsupported(const struct config *c, struct why *why)
-{
-    static const char *const switches[] = {"attention_bias", "mlp_bias", "quantization_config"};
-    int err = must_be_text(c, "model_type", "llama", why);
-    for (size_t i = 0; i < sizeof switches / sizeof *switches && err == 0; i++)
-        err = must_be_false(c, switches[i], why);
-    if (err == 0)
-        err = must_be_text(c, "hidden_act", "silu", why);
-    if (err == 0 && !member(c, "model_type"))
-        err = why_set(why, ERR_INVALID, "%s/config.json: model_type is missing; \"llama\" is supported", c->folder);
-    return err;
-}
-
-static int read_shape(const struct config *c, struct model_shape *s, struct why *why)
-{
-    const struct {
-        const char *key;
-        int64_t *out;
-    } needed[] = {
-        {"hidden_size", &s->hidden},           {"num_hidden_layers", &s->layers}, {"num_attention_heads", &s->heads},
-        {"intermediate_size", &s->ffn},        {"vocab_size", &s->vocabulary},
-    };
-    int err = refuse_unsupported(c, why);
-    for (size_t i = 0; i < sizeof needed / sizeof *needed && err == 0; i++)
-        err = read_integer(c, needed[i].key, -1, needed[i].out, why);
-    if (err == 0)
-        err = read_integer(c, "num_key_value_heads", s->heads < 0 ? 0 : s->heads, &s->kv_heads, why);
-    if (err == 0)
-        err = read_integer(c, "head_dim", s->heads > 0 && s->hidden > 0 ? s->hidden / s->heads : 0, &s->head_width, why);
-    if (err == 0)
-        err = read_rope(c, &s->rope_theta, why);
-    if (err == 0)
-        err = read_number(c, "rms_norm_eps", 1e-6, &s->norm_epsilon, why);
-    const json_t *tied = member(c, "tie_word_embeddings");
-    if (err == 0 && tied && !json_is_boolean(tied))
-        err = why_set(why, ERR_INVALID, "%s/config.json: tie_word_embeddings is neither true nor false", c->folder);
-    s->tied = json_is_true(tied);
-    return err;
-}
-
-int checkpoint_shape(const char *folder, struct model_shape *shape, struct why *why)
-{
-    json_t *json;
-    struct model_shape read = {0};
-    int err = read_json(folder, "config.json", CONFIG_MAX, &json, why);
-    if (err)
-        return err;
-    struct config config = {folder, json};
-    struct why inner = {0};
-    err = read_shape(&config, &read, why);
-    if (err == 0 && model_check(&read, &inner) != 0)
-        err = why_set(why, ERR_INVALID, "%s/config.json: %s", folder, inner.text);
-    json_decref(json);
-    if (err == 0)
-        *shape = read;
-    return err;
-}
 
 /* ---- tensors ---- */
 
@@ -240,7 +85,7 @@ int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct w
     new->folder = mem_text(folder);
     int err = open_shard(new, "model.safetensors", &first);
     if (err == ERR_ABSENT) {
-        err = read_json(folder, "model.safetensors.index.json", INDEX_MAX, &index, &second);
+        err = config_read_json(folder, "model.safetensors.index.json", INDEX_MAX, &index, &second);
         if (err == 0) {
             err = open_index(new, index, why);
             json_decref(index);

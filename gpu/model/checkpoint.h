@@ -1,6 +1,6 @@
 /*
- * Hugging Face folders in: config.json and model.safetensors (one file here; sharded with index) of Llama-shaped models.
- * Headers are hostile: every size, offset, overlap and dtype is checked. mmap, no second copy. What is not supported is
+ * Hugging Face folders in: config.json (config.c) and model.safetensors, one file or sharded with index (checkpoint.c), of Llama,
+ * Mistral, Qwen2, Qwen3 and what has their shape. Headers are hostile: every size, offset, overlap and dtype is checked. mmap, no second copy. What is not supported is
  * refused by name.
  */
 #ifndef KEDGE_MODEL_CHECKPOINT_H

@@ -34,8 +34,11 @@ struct layer {
     const float *norm1, *qkv_weight, *o_weight, *norm2, *gate_up_weight,
         *down_weight; /* [H] [q+2kv,H] [H,q] [H] [2F,H] [H,F] */
     float *d_norm1, *d_qkv_weight, *d_o_weight, *d_norm2, *d_gate_up_weight, *d_down_weight;
+    const float *qkv_bias, *q_norm, *k_norm; /* [q+2kv] [d] [d]; NULL where the model has none */
+    float *d_qkv_bias, *d_q_norm, *d_k_norm;
     float *x;             /* [rows,H]     input */
-    float *qkv;           /* [rows,q+2kv] after RoPE */
+    float *qkv;           /* [rows,q+2kv] after RoPE; with q/k norm [rows,q], [rows,kv], [rows,kv] one behind the other */
+    float *raw, *inverse; /* with q/k norm: [rows,q], [rows,kv] before the norm; [rows,heads], [rows,kv_heads] */
     float *o;             /* [rows,q]     attention's output */
     float *log_sum;       /* [sequences,heads,tokens] */
     float *mid;           /* [rows,H]     x + attention */

@@ -1,8 +1,11 @@
 /*
  * One decoder layer:
  *
- *   mid = x + W_o · attention(rope(W_qkv · norm1(x)))
+ *   mid = x + W_o · attention(rope(W_qkv · norm1(x) + bias))
  *   out = mid + W_down · (silu(gate) · up),  [gate|up] = W_gate_up · norm2(mid)
+ *
+ * q|k|v is one product with rows of q+2kv channels. Where every head of q and k is normed first, q, k and v are three dense blocks
+ * instead, so that a head is a row of the norm.
  *
  * W is stored [out, in], so forward is x·Wᵀ, the gradient of x is dy·W and that of W is dyᵀ·x.
  */
@@ -42,11 +45,87 @@ static void norm_backward(struct stage *stage, float *dgain, const float *x, con
                                  gain, stage->scratch + work->inverse, rows, stage->shape.model.hidden);
 }
 
-static void rotate(struct stage *stage, float *qkv, int64_t sequences, int64_t tokens, bool backward)
+/* Where q, k and v of a block [rows, q+2kv] begin, and how far apart their rows are. */
+struct qkv {
+    float *q, *k, *v;
+    int64_t q_stride, kv_stride;
+};
+
+static struct qkv parts_of(const struct model_shape *m, float *block, int64_t rows)
 {
+    int64_t query = carve_query_width(m), key = carve_key_width(m), all = carve_qkv_width(m);
+    if (m->qk_norm)
+        return (struct qkv){block, block + rows * query, block + rows * (query + key), query, key};
+    return (struct qkv){block, block + query, block + query + key, all, all};
+}
+
+static void rotate(struct stage *stage, const struct qkv *p, int64_t sequences, int64_t tokens, bool backward)
+{
+    const struct ops *ops = stage->ops;
     const struct model_shape *m = &stage->shape.model;
-    stage->ops->rope(stage->device, qkv, stage->frequency, sequences, tokens, m->heads + m->kv_heads, m->head_width,
-                     carve_qkv_width(m), backward); /* q and k lie side by side: heads + kv_heads heads in a row */
+    if (!m->qk_norm) { /* q and k lie side by side: heads + kv_heads heads in a row */
+        ops->rope(stage->device, p->q, stage->frequency, sequences, tokens, m->heads + m->kv_heads, m->head_width, p->q_stride,
+                  backward);
+        return;
+    }
+    ops->rope(stage->device, p->q, stage->frequency, sequences, tokens, m->heads, m->head_width, p->q_stride, backward);
+    ops->rope(stage->device, p->k, stage->frequency, sequences, tokens, m->kv_heads, m->head_width, p->kv_stride, backward);
+}
+
+/* l->qkv from the normed input, before it is rotated. */
+static void project_qkv(struct stage *stage, const struct layer *l, const float *normed, int64_t rows)
+{
+    const struct ops *ops = stage->ops;
+    const struct model_shape *m = &stage->shape.model;
+    int64_t query = carve_query_width(m), key = carve_key_width(m), all = carve_qkv_width(m);
+    if (!m->qk_norm) {
+        linear(stage, l->qkv, normed, l->qkv_weight, rows, all, m->hidden);
+        if (m->qkv_bias)
+            ops->add_rows(stage->device, l->qkv, l->qkv_bias, rows, all);
+        return;
+    }
+    struct qkv p = parts_of(m, l->qkv, rows);
+    float *raw_k = l->raw + rows * query;
+    linear(stage, l->raw, normed, l->qkv_weight, rows, query, m->hidden);
+    linear(stage, raw_k, normed, l->qkv_weight + query * m->hidden, rows, key, m->hidden);
+    linear(stage, p.v, normed, l->qkv_weight + (query + key) * m->hidden, rows, key, m->hidden);
+    ops->rmsnorm_forward(stage->device, p.q, l->inverse, l->raw, l->q_norm, rows * m->heads, m->head_width, m->norm_epsilon);
+    ops->rmsnorm_forward(stage->device, p.k, l->inverse + rows * m->heads, raw_k, l->k_norm, rows * m->kv_heads, m->head_width,
+                         m->norm_epsilon);
+}
+
+/* One of q, k, v: dW and its part of the gradient of the normed input; `part` is the first row of W. */
+static void part_backward(struct stage *stage, const struct layer *l, const float *dy, const float *normed, int64_t rows,
+                          int64_t part, int64_t width)
+{
+    int64_t hidden = stage->shape.model.hidden;
+    linear_dw(stage, l->d_qkv_weight + part * hidden, dy, normed, rows, width, hidden);
+    stage->ops->matmul(stage->device, stage->scratch + stage->work.d_normed, dy, l->qkv_weight + part * hidden, rows, hidden, width,
+                       width, hidden, hidden, false, false, part > 0);
+}
+
+/* From the gradient of q|k|v before rotation to d_normed and dW; `normed` is norm1(x). Scratch d_wide is used. */
+static void project_qkv_backward(struct stage *stage, const struct layer *l, float *d_qkv, const float *normed, int64_t rows)
+{
+    const struct ops *ops = stage->ops;
+    const struct model_shape *m = &stage->shape.model;
+    int64_t query = carve_query_width(m), key = carve_key_width(m), all = carve_qkv_width(m);
+    if (!m->qk_norm) {
+        if (m->qkv_bias)
+            ops->sum_rows(stage->device, l->d_qkv_bias, d_qkv, rows, all);
+        part_backward(stage, l, d_qkv, normed, rows, 0, all);
+        return;
+    }
+    struct qkv p = parts_of(m, d_qkv, rows);
+    float *d_raw = stage->scratch + stage->work.d_wide;
+    ops->fill(stage->device, d_raw, 0, rows * query);
+    ops->rmsnorm_backward(stage->device, d_raw, l->d_q_norm, p.q, l->raw, l->q_norm, l->inverse, rows * m->heads, m->head_width);
+    part_backward(stage, l, d_raw, normed, rows, 0, query);
+    ops->fill(stage->device, d_raw, 0, rows * key);
+    ops->rmsnorm_backward(stage->device, d_raw, l->d_k_norm, p.k, l->raw + rows * query, l->k_norm, l->inverse + rows * m->heads,
+                          rows * m->kv_heads, m->head_width);
+    part_backward(stage, l, d_raw, normed, rows, query, key);
+    part_backward(stage, l, p.v, normed, rows, query + key, key);
 }
 
 void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences, int64_t tokens, float *out)
@@ -54,15 +133,16 @@ void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences
     const struct ops *ops = stage->ops;
     struct device *device = stage->device;
     const struct model_shape *m = &stage->shape.model;
-    int64_t rows = sequences * tokens, query = carve_query_width(m), key = carve_key_width(m), qkv = carve_qkv_width(m);
+    int64_t rows = sequences * tokens;
     float *normed = stage->scratch + stage->work.normed, *wide = stage->scratch + stage->work.wide;
+    struct qkv p = parts_of(m, l->qkv, rows);
 
     norm(stage, l->x, l->norm1, rows);
-    linear(stage, l->qkv, normed, l->qkv_weight, rows, qkv, m->hidden);
-    rotate(stage, l->qkv, sequences, tokens, false);
-    ops->attention_forward(device, l->o, l->log_sum, l->qkv, l->qkv + query, l->qkv + query + key, sequences, tokens,
-                           m->heads, m->kv_heads, m->head_width, qkv, qkv);
-    linear(stage, l->mid, l->o, l->o_weight, rows, m->hidden, query);
+    project_qkv(stage, l, normed, rows);
+    rotate(stage, &p, sequences, tokens, false);
+    ops->attention_forward(device, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads, m->kv_heads, m->head_width,
+                           p.q_stride, p.kv_stride);
+    linear(stage, l->mid, l->o, l->o_weight, rows, m->hidden, carve_query_width(m));
     ops->add(device, l->mid, l->x, rows * m->hidden);
 
     norm(stage, l->mid, l->norm2, rows);
@@ -94,20 +174,18 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
 {
     const struct ops *ops = stage->ops;
     const struct model_shape *m = &stage->shape.model;
-    int64_t rows = sequences * tokens, query = carve_query_width(m), key = carve_key_width(m), qkv = carve_qkv_width(m);
+    int64_t rows = sequences * tokens, query = carve_query_width(m);
     float *gradient = stage->scratch + stage->work.gradient, *normed = stage->scratch + stage->work.normed;
     float *d_qkv = stage->scratch + stage->work.wide, *d_o = stage->scratch + stage->work.d_wide;
-    float *d_normed = stage->scratch + stage->work.d_normed;
+    struct qkv p = parts_of(m, l->qkv, rows), d = parts_of(m, d_qkv, rows);
 
     linear_dw(stage, l->d_o_weight, gradient, l->o, rows, m->hidden, query);
     linear_dx(stage, d_o, gradient, l->o_weight, rows, m->hidden, query);
-    ops->attention_backward(stage->device, d_qkv, d_qkv + query, d_qkv + query + key, d_o, l->o, l->log_sum, l->qkv,
-                            l->qkv + query, l->qkv + query + key, sequences, tokens, m->heads, m->kv_heads,
-                            m->head_width, qkv, qkv);
-    rotate(stage, d_qkv, sequences, tokens, true);
+    ops->attention_backward(stage->device, d.q, d.k, d.v, d_o, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads,
+                            m->kv_heads, m->head_width, p.q_stride, p.kv_stride);
+    rotate(stage, &d, sequences, tokens, true);
     norm(stage, l->x, l->norm1, rows);
-    linear_dw(stage, l->d_qkv_weight, d_qkv, normed, rows, qkv, m->hidden);
-    linear_dx(stage, d_normed, d_qkv, l->qkv_weight, rows, qkv, m->hidden);
+    project_qkv_backward(stage, l, d_qkv, normed, rows);
     norm_backward(stage, l->d_norm1, l->x, l->norm1, rows);
 }
 

@@ -1,5 +1,5 @@
 /*
- * A stage of a Llama-shaped model: any contiguous range of layers, the embedding on the first, norm + head + loss on the
+ * A stage of a Llama-shaped model (Llama, Mistral, Qwen2, Qwen3, SmolLM2): any contiguous range of layers, the embedding on the first, norm + head + loss on the
  * last.
  *
  * Weights, gradients and the two AdamW moments are each one block carved by a table of named tensors; their sizes are known
@@ -9,8 +9,8 @@
  * Fresh weights are a pure function of (seed, Hugging Face tensor name, index), so that any split in stages starts from the
  * same model. Owned by the compute thread.
  *
- * A slot keeps, for each layer: its input, q|k|v after RoPE, the attention's output and log sums, the sum after attention,
- * gate|up. Normed inputs and silu(gate)·up are computed again in backward. With `recompute` a slot keeps only the stage's
+ * A slot keeps, for each layer: its input, q|k|v after RoPE (with q/k norm also q|k before the norm), the attention's output
+ * and log sums, the sum after attention, gate|up. Normed inputs and silu(gate)·up are computed again in backward. With `recompute` a slot keeps only the stage's
  * input and one set of the above is shared: backward runs forward again first, with the same bits. All memory is taken by
  * stage_new, nothing in steps.
  */
@@ -22,10 +22,19 @@
 
 #include "gpu/math/ops.h"
 
+enum model_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3 }; /* of rotary positions: model_frequency */
+
 struct model_shape {
     int64_t hidden, layers, heads, kv_heads, ffn, vocabulary, head_width;
+    int64_t window; /* attention sees no further back, so longer sequences are refused; 0 = it sees all */
     bool tied;
+    bool qkv_bias;  /* q, k and v have a bias (Qwen2) */
+    bool qk_norm;   /* every head of q and k is normed before it is rotated (Qwen3) */
     float rope_theta, norm_epsilon;
+    int scaling;
+    float scaling_factor;        /* of linear and llama3 */
+    float scaling_low, scaling_high; /* llama3 only, as scaling_context: wavelengths above context/low are stretched, */
+    int64_t scaling_context;         /* those below context/high are not */
 };
 
 struct stage_shape {
@@ -51,6 +60,9 @@ struct stage;
 int model_check(const struct model_shape *shape, struct why *why);
 int stage_check(const struct stage_shape *shape, struct why *why);
 
+/* frequency[head_width/2]: the angle of position p is p · frequency[i]. */
+void model_frequency(const struct model_shape *shape, float *frequency);
+
 int64_t
 model_parameters(const struct stage_shape *shape); /* of this stage; a tied copy of the embedding counts where it lies */
 struct stage_memory stage_memory(const struct stage_shape *shape);
@@ -59,7 +71,8 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
               struct why *why);
 void stage_free(struct stage *stage);
 void stage_fresh(struct stage *stage, uint64_t seed);
-/* Read this stage's tensors from a Hugging Face folder, whose config.json must describe the same model. */
+/* Read this stage's tensors from a Hugging Face folder, whose config.json must describe the same model. A head of its own
+ * begins as a copy of the embedding where the folder's is tied. */
 int stage_load(struct stage *stage, const char *folder, struct why *why);
 
 /* Are all ids below the vocabulary? What comes from a file or a peer must be asked before the calls below, for which it is a

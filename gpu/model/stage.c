@@ -48,8 +48,7 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
     carve_weights(shape, &new->at, new->tensors);
     new->slots = mem_array((size_t)shape->slots, sizeof *new->slots);
     new->frequency = mem_array((size_t)shape->model.head_width / 2, sizeof(float));
-    for (int64_t i = 0; i < shape->model.head_width / 2; i++)
-        new->frequency[i] = (float)pow((double)shape->model.rope_theta, -2.0 * (double)i / (double)shape->model.head_width);
+    model_frequency(&shape->model, new->frequency);
     if (take_blocks(new) != 0) {
         struct stage_memory m = stage_memory(shape);
         stage_free(new);
@@ -108,7 +107,7 @@ static struct layer layer_of(const struct stage *stage, int slot, int64_t index)
     const float *w = stage->weights + offset;
     float *d = stage->gradients + offset;
     float *a = set_of(stage, slot) + kept->layer + (size_t)index * kept->layer_stride;
-    return (struct layer){
+    struct layer layer = {
         .norm1 = w + at->norm1, .qkv_weight = w + at->qkv, .o_weight = w + at->o,
         .norm2 = w + at->norm2, .gate_up_weight = w + at->gate_up, .down_weight = w + at->down,
         .d_norm1 = d + at->norm1, .d_qkv_weight = d + at->qkv, .d_o_weight = d + at->o,
@@ -116,6 +115,19 @@ static struct layer layer_of(const struct stage *stage, int slot, int64_t index)
         .x = x_of(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
         .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
     };
+    if (stage->shape.model.qkv_bias) {
+        layer.qkv_bias = w + at->qkv_bias;
+        layer.d_qkv_bias = d + at->qkv_bias;
+    }
+    if (stage->shape.model.qk_norm) {
+        layer.q_norm = w + at->q_norm;
+        layer.k_norm = w + at->k_norm;
+        layer.d_q_norm = d + at->q_norm;
+        layer.d_k_norm = d + at->k_norm;
+        layer.raw = a + kept->raw;
+        layer.inverse = a + kept->inverse;
+    }
+    return layer;
 }
 
 static void copy(struct stage *stage, float *to, const float *from, int64_t count)

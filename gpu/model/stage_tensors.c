@@ -18,8 +18,8 @@ static void fresh_tensor(struct stage *stage, const struct carve_tensor *t, uint
 {
     float *weights = stage->weights + t->offset;
     int64_t total = t->rows * t->columns;
-    if (t->deviation == 0) {
-        stage->ops->fill(stage->device, weights, 1, total);
+    if (t->deviation <= 0) {
+        stage->ops->fill(stage->device, weights, t->deviation < 0 ? 0 : 1, total);
         return;
     }
     for (int64_t done = 0; done < total;) {
@@ -40,14 +40,15 @@ void stage_fresh(struct stage *stage, uint64_t seed)
     mem_free(piece);
 }
 
-static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const struct carve_tensor *t, float *piece,
-                       struct why *why)
+/* `name`: whose values it starts with, mostly its own. */
+static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const struct carve_tensor *t, const char *name,
+                       float *piece, struct why *why)
 {
     int64_t rows_at_once = PIECE / t->columns;
     BUG_IF(rows_at_once < 1);
     for (int64_t row = 0; row < t->rows; row += rows_at_once) {
         int64_t rows = t->rows - row < rows_at_once ? t->rows - row : rows_at_once;
-        int err = checkpoint_get_rows(checkpoint, t->name, t->dims, t->rows, t->columns, row, rows, piece, why);
+        int err = checkpoint_get_rows(checkpoint, name, t->dims, t->rows, t->columns, row, rows, piece, why);
         if (err)
             return err;
         stage->ops->copy_in(stage->device, stage->weights + t->offset + row * t->columns, piece,
@@ -70,14 +71,24 @@ static int same_model(const struct model_shape *ours, const struct model_shape *
         {"head_width", (double)ours->head_width, (double)theirs->head_width},
         {"ffn", (double)ours->ffn, (double)theirs->ffn},
         {"vocabulary", (double)ours->vocabulary, (double)theirs->vocabulary},
-        {"a tied head", ours->tied, theirs->tied},
+        {"attention window", (double)ours->window, (double)theirs->window},
+        {"q/k/v biases", ours->qkv_bias, theirs->qkv_bias},
+        {"q/k norms", ours->qk_norm, theirs->qk_norm},
         {"rope_theta", (double)ours->rope_theta, (double)theirs->rope_theta},
+        {"rope_scaling kind", ours->scaling, theirs->scaling},
+        {"rope_scaling factor", (double)ours->scaling_factor, (double)theirs->scaling_factor},
+        {"rope_scaling low_freq_factor", (double)ours->scaling_low, (double)theirs->scaling_low},
+        {"rope_scaling high_freq_factor", (double)ours->scaling_high, (double)theirs->scaling_high},
+        {"rope_scaling original context", (double)ours->scaling_context, (double)theirs->scaling_context},
         {"norm_epsilon", (double)ours->norm_epsilon, (double)theirs->norm_epsilon},
     };
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
         if (sides[i].ours < sides[i].theirs || sides[i].ours > sides[i].theirs)
             return why_set(why, ERR_INVALID, "%s/config.json has %s = %.9g, this run was planned with %.9g", folder,
                            sides[i].name, sides[i].theirs, sides[i].ours);
+    if (ours->tied && !theirs->tied)
+        return why_set(why, ERR_INVALID, "%s/config.json has a head of its own, this run was planned with a tied one; remove "
+                       "model.head = tied", folder);
     return 0;
 }
 
@@ -93,8 +104,11 @@ int stage_load(struct stage *stage, const char *folder, struct why *why)
     if (err)
         return err;
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
-    for (int i = 0; i < stage->at.tensors && err == 0; i++)
-        err = load_tensor(stage, checkpoint, &stage->tensors[i], piece, why);
+    for (int i = 0; i < stage->at.tensors && err == 0; i++) {
+        const struct carve_tensor *t = &stage->tensors[i];
+        bool own_now = shape.tied && !stage->shape.model.tied && t->offset == stage->at.head;
+        err = load_tensor(stage, checkpoint, t, own_now ? CARVE_EMBEDDING : t->name, piece, why);
+    }
     stage->resident = -1;
     mem_free(piece);
     checkpoint_close(checkpoint);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gpu/train/inside.h"
+#include "gpu/train/shape.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
@@ -189,16 +190,7 @@ static struct stage_shape shape_of(const struct compute *compute)
     const struct profile *profile = &compute->settings.profile;
     const struct wire_assign *assign = &compute->settings.assign;
     return (struct stage_shape){
-        .model = {.hidden = profile->hidden,
-                  .layers = profile->layers,
-                  .heads = profile->heads,
-                  .kv_heads = profile->kv_heads,
-                  .ffn = profile->ffn,
-                  .vocabulary = profile->vocabulary,
-                  .head_width = profile->hidden / profile->heads,
-                  .tied = profile->head_tie == HEAD_TIED,
-                  .rope_theta = (float)profile->rope_theta,
-                  .norm_epsilon = (float)profile->norm_epsilon},
+        .model = shape_of_profile(profile),
         .first_layer = assign->first_layer,
         .layers = assign->layers,
         .first = compute->first,
@@ -352,7 +344,7 @@ static int check(const struct compute_settings *settings, struct why *why)
     if (first != (assign->first_layer == 0) || last != (assign->first_layer + assign->layers == profile->layers))
         return why_set(why, ERR_INVALID, "layers %u to %u of %" PRId64 " do not fit stage %u of %u", assign->first_layer,
                        assign->first_layer + assign->layers, profile->layers, assign->stage, assign->stages);
-    if (profile->hidden % profile->heads != 0)
+    if (!profile->head_width && profile->hidden % profile->heads != 0)
         return why_set(why, ERR_INVALID, "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, profile->heads,
                        profile->hidden);
     if (most_micro_batches(profile) > UINT16_MAX)

@@ -4,6 +4,7 @@
 
 #include "gpu/model/checkpoint.h"
 #include "gpu/train/rate.h"
+#include "gpu/train/shape.h"
 #include "scheduler/plan.h"
 #include "ssh/base/mem.h"
 
@@ -16,16 +17,7 @@ static void must(int err, const struct why *why)
 static void shape_of(const struct profile *p, struct model_shape *shape)
 {
     struct why why = {0};
-    *shape = (struct model_shape){.hidden = p->hidden,
-                                  .layers = p->layers,
-                                  .heads = p->heads,
-                                  .kv_heads = p->kv_heads,
-                                  .head_width = p->hidden / p->heads,
-                                  .ffn = p->ffn,
-                                  .vocabulary = p->vocabulary,
-                                  .tied = p->head_tie == HEAD_TIED,
-                                  .rope_theta = (float)p->rope_theta,
-                                  .norm_epsilon = (float)p->norm_epsilon};
+    *shape = shape_of_profile(p);
     if (p->model_path[0])
         must(checkpoint_shape(p->model_path, shape, &why), &why);
 }

@@ -127,6 +127,30 @@ static void column_mean_each(struct rig *rig)
     }
 }
 
+static void rows_each(struct rig *rig)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {5, 1}, {1, 70}, {33, 63}, {300, 129}};
+    for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++) {
+        int64_t rows = shapes[n][0], width = shapes[n][1], count = rows * width;
+        float *x = rig_noise(rig, count, 1, 1), *bias = rig_noise(rig, width, 2, 1), *sum = rig_noise(rig, width, 3, 1);
+        double *want = rig_wide(rig, sum, width), *want_x = rig_doubles(rig, count);
+        for (int64_t i = 0; i < count; i++) {
+            want[i % width] += (double)x[i];
+            want_x[i] = (double)x[i] + (double)bias[i % width];
+        }
+        rig->ops->sum_rows(rig->device, sum, x, rows, width);
+        numbers_near(sum, want, width, 2 * NUMBERS_EPS, "sum_rows %lld×%lld (%s)", (long long)rows, (long long)width, rig->label);
+        rig->ops->add_rows(rig->device, x, bias, rows, width);
+        numbers_near(x, want_x, count, NUMBERS_EPS, "add_rows %lld×%lld (%s)", (long long)rows, (long long)width, rig->label);
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    rig_each(rows_each);
+}
+
 static void test_column_mean(void **state)
 {
     (void)state;
@@ -136,7 +160,8 @@ static void test_column_mean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_simple), cmocka_unit_test(test_finite),
-                                       cmocka_unit_test(test_adamw), cmocka_unit_test(test_column_mean)};
+                                       cmocka_unit_test(test_adamw), cmocka_unit_test(test_column_mean),
+                                       cmocka_unit_test(test_rows)};
     cmocka_set_message_output(CM_OUTPUT_STDOUT);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

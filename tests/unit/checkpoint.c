@@ -52,6 +52,30 @@ static void shapes_are_read(void **state)
     assert_true(s.rope_theta == 99);
 }
 
+/* What transformers takes where the file says nothing. */
+static void families_have_their_defaults(void **state)
+{
+    (void)state;
+    struct model_shape s;
+    struct why why;
+    assert_int_equal(read_config("{\"model_type\":\"mistral\",\"num_key_value_heads\":2," SIZES "}", &s, &why), 0);
+    assert_true(s.window == 4096 && s.head_width == 16 && !s.qkv_bias && !s.qk_norm);
+    assert_int_equal(
+        read_config("{\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":null," SIZES "}", &s, &why), 0);
+    assert_int_equal(s.window, 0);
+    assert_int_equal(read_config("{\"model_type\":\"mistral\"," SIZES "}", &s, &why), ERR_INVALID); /* 8 kv heads of 4 */
+    assert_int_equal(read_config("{\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"sliding_window\":8," SIZES "}", &s, &why), 0);
+    assert_true(s.window == 0 && s.qkv_bias);
+    assert_int_equal(read_config("{\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"sliding_window\":8,\"use_sliding_window\":true,"
+                                 SIZES "}", &s, &why), 0);
+    assert_int_equal(s.window, 8);
+    assert_int_equal(read_config("{\"model_type\":\"qwen3\",\"num_key_value_heads\":2,\"sliding_window\":8,\"layer_types\":"
+                                 "[\"full_attention\",\"sliding_attention\"]," SIZES "}", &s, &why), 0);
+    assert_true(s.window == 8 && s.head_width == 128 && s.qk_norm && !s.qkv_bias);
+    assert_int_equal(read_config("{" LLAMA ",\"sliding_window\":8}", &s, &why), 0);
+    assert_int_equal(s.window, 0);
+}
+
 static void what_is_not_supported_is_named(void **state)
 {
     (void)state;
@@ -74,8 +98,19 @@ static void what_is_not_supported_is_named(void **state)
         {"{" LLAMA ",\"quantization_config\":{}}", "quantization_config"},
         {"{" LLAMA ",\"hidden_act\":\"gelu\"}", "hidden_act \"gelu\""},
         {"{" LLAMA ",\"hidden_act\":1}", "hidden_act"},
-        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32.0}}", "rope_type \"llama3\""},
-        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "rope_scaling"},
+        {"{\"model_type\":\"gemma2\"," SIZES "}", "supported: llama, mistral, qwen2, qwen3"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32.0}}", "low_freq_factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32.0,\"low_freq_factor\":4,\"high_freq_factor\":1,"
+         "\"original_max_position_embeddings\":64}}", "frequency factors"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}}", "at least 1"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}", "rope_type \"dynamic\""},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":7}}", "rope_type"},
+        {"{" LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
+        {"{" LLAMA ",\"layer_types\":[\"full_attention\",\"chunked_attention\"]}", "chunked_attention"},
+        {"{\"model_type\":\"mistral\",\"sliding_window\":-5," SIZES "}", "sliding_window"},
+        {"{\"model_type\":\"qwen3\",\"num_key_value_heads\":4,\"attention_bias\":true," SIZES "}", "attention_bias"},
+        {"{\"model_type\":\"qwen2\",\"num_key_value_heads\":4,\"use_sliding_window\":1," SIZES "}", "use_sliding_window"},
         {"{" LLAMA ",\"rope_parameters\":7}", "rope_parameters"},
         {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}", "yarn"},
         {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta is not a number"},
@@ -203,7 +238,7 @@ static int place_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(shapes_are_read),        TEST(what_is_not_supported_is_named), TEST(missing_files_are_named),
+        TEST(shapes_are_read),        TEST(families_have_their_defaults), TEST(what_is_not_supported_is_named), TEST(missing_files_are_named),
         TEST(one_file_or_many),       TEST(hostile_indexes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 
 #include "gpu/math/codec.h"
 #include "gpu/model/model.h"
+#include "gpu/train/shape.h"
 #include "scheduler/plan.h"
 #include "ssh/wire/wire.h"
 #include "tests/helpers/dice.h"
@@ -27,6 +28,9 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->hidden = p->heads * 2 * between(dice, 16, 64);
     p->layers = between(dice, 1, 24);
     p->stages = between(dice, 1, p->layers < 8 ? p->layers : 8);
+    p->head_width = dice_below(dice, 2) ? 2 * between(dice, 8, 64) : 0;
+    p->qkv_bias = dice_below(dice, 3) == 0;
+    p->qk_norm = !p->qkv_bias && dice_below(dice, 2);
     p->ffn = between(dice, 32, 2000);
     p->vocabulary = between(dice, 256, 70000);
     p->head_tie = (int)dice_below(dice, 2);
@@ -43,9 +47,7 @@ static void random_profile(struct dice *dice, struct profile *p)
 static struct stage_shape shape_of(const struct profile *p, const struct plan_stage *stage)
 {
     return (struct stage_shape){
-        .model = {.hidden = p->hidden, .layers = p->layers, .heads = p->heads, .kv_heads = p->kv_heads, .ffn = p->ffn,
-                  .vocabulary = p->vocabulary, .head_width = p->hidden / p->heads, .tied = p->head_tie == HEAD_TIED,
-                  .rope_theta = 10000, .norm_epsilon = 1e-5f},
+        .model = shape_of_profile(p),
         .first_layer = stage->first_layer, .layers = stage->layers,
         .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
         .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,

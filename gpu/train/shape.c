@@ -1,0 +1,79 @@
+#include "gpu/train/shape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct model_shape shape_of_profile(const struct profile *p)
+{
+    struct model_shape shape = {
+        .hidden = p->hidden,
+        .layers = p->layers,
+        .heads = p->heads,
+        .kv_heads = p->kv_heads,
+        .ffn = p->ffn,
+        .vocabulary = p->vocabulary,
+        .head_width = profile_head_width(p),
+        .window = p->window,
+        .tied = p->head_tie == HEAD_TIED,
+        .qkv_bias = p->qkv_bias,
+        .qk_norm = p->qk_norm,
+        .rope_theta = (float)p->rope_theta,
+        .norm_epsilon = (float)p->norm_epsilon,
+        .scaling = p->rope_scaling,
+    };
+    if (shape.scaling != SCALING_NONE) /* what a kind does not use stays 0: shapes are compared */
+        shape.scaling_factor = (float)p->rope_factor;
+    if (shape.scaling == SCALING_LLAMA3) {
+        shape.scaling_low = (float)p->rope_low;
+        shape.scaling_high = (float)p->rope_high;
+        shape.scaling_context = p->rope_context;
+    }
+    return shape;
+}
+
+/* The shortest decimal that is this float: people wrote 1e-05, not 9.999999747378752e-06. */
+static double written(float value)
+{
+    char text[32];
+    int digits = 1;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    while (strtof(text, NULL) != value && ++digits < 10);
+    return strtod(text, NULL);
+}
+
+void shape_to_profile(const struct model_shape *shape, struct profile *profile)
+{
+    profile->hidden = shape->hidden;
+    profile->layers = shape->layers;
+    profile->heads = shape->heads;
+    profile->kv_heads = shape->kv_heads;
+    profile->head_width = shape->heads * shape->head_width == shape->hidden ? 0 : shape->head_width;
+    profile->ffn = shape->ffn;
+    profile->vocabulary = shape->vocabulary;
+    profile->window = shape->window;
+    profile->head_tie = shape->tied ? HEAD_TIED : HEAD_UNTIED;
+    profile->qkv_bias = shape->qkv_bias;
+    profile->qk_norm = shape->qk_norm;
+    profile->rope_theta = written(shape->rope_theta);
+    profile->norm_epsilon = written(shape->norm_epsilon);
+    profile->rope_scaling = shape->scaling;
+    if (shape->scaling != SCALING_NONE)
+        profile->rope_factor = written(shape->scaling_factor);
+    if (shape->scaling == SCALING_LLAMA3) {
+        profile->rope_low = written(shape->scaling_low);
+        profile->rope_high = written(shape->scaling_high);
+        profile->rope_context = shape->scaling_context;
+    }
+}
+
+const char *const *shape_rows(void)
+{
+    static const char *const names[] = {
+        "model.hidden",       "model.layers",       "model.heads",       "model.kv_heads", "model.head_width", "model.ffn",
+        "model.vocabulary",   "model.head",         "model.qkv_bias",    "model.qk_norm",  "model.window",     "model.rope_theta",
+        "model.rope_scaling", "model.rope_factor",  "model.rope_low",    "model.rope_high", "model.rope_context",
+        "model.norm_epsilon", NULL,
+    };
+    return names;
+}

@@ -101,8 +101,8 @@ void address_text(const struct sockaddr *address, char *out, size_t size)
 
 /* ---- who holds a port ---- */
 
-/* The inode of the first socket in `table` that listens on `port`; 0 = none. The port, not the address, is compared: a listener on
- * 0.0.0.0 or :: is in the way of one on 127.0.0.1 too. */
+/* The inode of the first socket in `table` that listens on `port`; 0 = none. The port, not the address, is compared: a
+ * listener on 0.0.0.0 or :: is in the way of one on 127.0.0.1 too. */
 static unsigned long holder_inode(const char *table, uint16_t port)
 {
     FILE *file = fopen(table, "re");

@@ -1,8 +1,8 @@
 /*
  * Heartbeats: what goes into one, and the round trip that comes out. Pure.
  *
- * Each beat echoes the newest one of the peer with the time it was held here, so the two clocks need not agree. The smallest of
- * the last rounds is the road's own; the others had to wait somewhere.
+ * Each beat echoes the newest one of the peer with the time it was held here, so the two clocks need not agree. The
+ * smallest of the last rounds is the road's own; the others had to wait somewhere.
  */
 #ifndef KEDGE_LINK_BEAT_H
 #define KEDGE_LINK_BEAT_H

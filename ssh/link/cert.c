@@ -1,6 +1,7 @@
 /*
- * One authority per run, and certificates that live as long as a run may: trust means "of this run", nothing else. So the store of
- * a context holds exactly one authority, and what is wrong with a file is said when it is loaded, not when a peer closes.
+ * One authority per run, and certificates that live as long as a run may: trust means "of this run", nothing else. So
+ * the store of a context holds exactly one authority, and what is wrong with a file is said when it is loaded, not when
+ * a peer closes.
  */
 #include "ssh/link/cert.h"
 
@@ -119,7 +120,8 @@ int cert_make_authority(const char *folder, uint64_t run_id, struct why *why)
     snprintf(name, sizeof name, "kedge run %016llx", (unsigned long long)run_id);
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *certificate = key ? cert_make(name, key, NULL, key, extensions, sizeof extensions / sizeof *extensions) : NULL;
-    int err = certificate ? cert_write_both(folder, "ca", certificate, key, why) : cert_openssl(why, "cannot make a certificate");
+    int err = certificate ? cert_write_both(folder, "ca", certificate, key, why)
+                          : cert_openssl(why, "cannot make a certificate");
     X509_free(certificate);
     EVP_PKEY_free(key);
     return err;
@@ -164,8 +166,9 @@ static EVP_PKEY *cert_read_key(const char *path, struct why *why)
         return NULL;
     }
     if (status.st_mode & 077) {
-        why_set(why, ERR_REFUSED, "%s can be read by others (mode %04o): chmod 600 it, and make new credentials if they may have",
-                path, (unsigned)(status.st_mode & 07777));
+        why_set(why, ERR_REFUSED,
+                "%s can be read by others (mode %04o): chmod 600 it, and make new credentials if they may have", path,
+                (unsigned)(status.st_mode & 07777));
         return NULL;
     }
     uint8_t *bytes = NULL;
@@ -188,6 +191,7 @@ int cert_make_host(const char *folder, const char *host, struct why *why)
         {NID_ext_key_usage, "serverAuth,clientAuth"},
         {NID_authority_key_identifier, "keyid"},
     };
+    const size_t count = sizeof extensions / sizeof *extensions;
     if (strlen(host) == 0 || strlen(host) >= WIRE_NAME || strchr(host, '/') || strcmp(host, "ca") == 0)
         return why_set(why, ERR_INVALID, "'%.100s' cannot be the name of a host: 1 to %d bytes, no '/', not 'ca'", host,
                        WIRE_NAME - 1);
@@ -197,9 +201,9 @@ int cert_make_host(const char *folder, const char *host, struct why *why)
     int err = why ? why->err : ERR_INVALID;
     if (authority_key) {
         key = EVP_EC_gen("P-256");
-        certificate = key ? cert_make(host, key, authority, authority_key, extensions, sizeof extensions / sizeof *extensions)
-                          : NULL;
-        err = certificate ? cert_write_both(folder, host, certificate, key, why) : cert_openssl(why, "cannot make a certificate");
+        certificate = key ? cert_make(host, key, authority, authority_key, extensions, count) : NULL;
+        err = certificate ? cert_write_both(folder, host, certificate, key, why)
+                          : cert_openssl(why, "cannot make a certificate");
     }
     X509_free(certificate);
     X509_free(authority);
@@ -245,8 +249,9 @@ static int cert_check(X509 *certificate, const char *path, X509 *authority, EVP_
         ERR_clear_error();
         cert_common_name(X509_get_issuer_name(certificate), issuer, sizeof issuer);
         cert_common_name(X509_get_subject_name(authority), ours, sizeof ours);
-        return why_set(why, ERR_REFUSED, "%s is a certificate of another run: issued by \"%s\", the authority here is \"%s\"", path,
-                       issuer, ours);
+        return why_set(why, ERR_REFUSED,
+                       "%s is a certificate of another run: issued by \"%s\", the authority here is \"%s\"", path, issuer,
+                       ours);
     }
     if (X509_check_private_key(certificate, key) != 1) {
         ERR_clear_error();

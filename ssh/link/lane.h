@@ -2,9 +2,9 @@
  * The sending side of a link without its road: a queue per lane, which lane is next, and where its message is cut. Pure: no
  * clock, no descriptor.
  *
- * Order: CONTROL, then ACT, TELEM, SYNC, BULK. A lane that waits while another sends is owed LANE_FLOOR of those bytes, and once
- * that makes a frame it goes first (not before CONTROL): so nothing starves. TELEM replaces: a waiting message of the same type and
- * key (micro_batch) gets the newer payload and keeps its place.
+ * Order: CONTROL, then ACT, TELEM, SYNC, BULK. A lane that waits while another sends is owed LANE_FLOOR of those bytes,
+ * and once that makes a frame it goes first (not before CONTROL): so nothing starves. TELEM replaces: a waiting message
+ * of the same type and key (micro_batch) gets the newer payload and keeps its place.
  */
 #ifndef KEDGE_LINK_LANE_H
 #define KEDGE_LINK_LANE_H
@@ -49,7 +49,8 @@ void lanes_init(struct lanes *lanes, size_t queue_max_bytes);
 void lanes_clear(struct lanes *lanes);
 void lane_clear(struct lanes *lanes, int lane);
 
-/* Takes `payload` over, also on failure. ERR_FULL when the lane is at its maximum; an empty lane takes a message of any size. */
+/* Takes `payload` over, also on failure. ERR_FULL when the lane is at its maximum; an empty lane takes a message of
+ * any size. */
 int lane_put(struct lanes *lanes, const struct frame_header *header, uint8_t *payload);
 /* Is a message of this type waiting, not a byte of it sent? */
 bool lane_has(const struct lanes *lanes, int lane, uint16_t type);

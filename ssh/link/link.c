@@ -1,17 +1,16 @@
 /*
- * The life of a link: road → greeting → up → down. What is sent is in out.c and lane.c, what comes is parsed by ssh/wire/frame.c.
+ * The life of a link: road → greeting → up → down. What is sent is in out.c, what comes in in.c.
  *
- * Two rules keep callbacks simple for the owner. Nothing calls back before link_new returns, nor from inside link_send or
- * link_close: these only queue and wake `kick`, and all road calls are made from the loop. And the owner may free the link
- * inside any callback: link_free lets go of everything at once but the struct and the parser, which go at the end of the turn, and
- * every function here looks at `state` after a callback.
+ * Two rules keep callbacks simple for the owner. Nothing calls back before link_new returns, nor from inside link_send
+ * or link_close: these only queue and wake `kick`, and all road calls are made from the loop. And the owner may free
+ * the link inside any callback: link_free lets go of everything at once but the struct and the parser, which go at the
+ * end of the turn, and every function here looks at `state` after a callback.
  *
- * Parting: our BYE is flushed, the road told that no more comes, and what still arrives is dropped until the peer has closed too;
- * closing with unread bytes would make TCP throw away the BYE that the peer has not read yet.
+ * Parting: our BYE is flushed, the road told that no more comes, and what still arrives is dropped until the peer has
+ * closed too; closing with unread bytes would make TCP throw away the BYE that the peer has not read yet.
  */
 #include "ssh/link/link.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,11 +20,12 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 #include "ssh/link/beat.h"
+#include "ssh/link/greet.h"
+#include "ssh/link/in.h"
 #include "ssh/link/out.h"
 #include "ssh/link/road.h"
 
 #define LINK_QUEUE_BYTES ((size_t)256 << 20)
-#define LINK_READ_BYTES (128 * 1024)
 #define LINK_TURN_BYTES (1024 * 1024) /* read in one turn; then others are served */
 #define LINK_PART_NS CLOCK_SECOND     /* how long a peer that we refuse may take to close */
 #define LANES_ALL ((1u << LANE_COUNT) - 1)
@@ -48,11 +48,10 @@ struct link {
     bool started, finished; /* the road stands; the road was told that no more comes */
     bool want_write;
     struct out out;
-    struct frame_parser *parser;
-    uint8_t *incoming; /* [LINK_READ_BYTES] */
+    struct in in;
     struct loop_timer *kick, *beat_due, *deadline;
-    uint64_t greet_until_ns, heard_ns, part_until_ns;
-    uint64_t received_messages[LANE_COUNT];
+    uint64_t greet_until_ns, part_until_ns;
+    uint64_t deadline_at_ns; /* when the timer should fire: much later means that we slept ourselves */
 
     struct wire_hello peer;
     bool greeted;
@@ -79,29 +78,17 @@ const char *link_hold_name(uint32_t bit)
     return "unknown";
 }
 
-/* The road without the names of its filters: "127.0.0.1:4711". */
-static const char *link_where(const char *words)
-{
-    static const char *const filters[] = {"record ", "slow ", "tls ", "tcp "};
-    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
-        if (strncmp(words, filters[i], strlen(filters[i])) == 0) {
-            words += strlen(filters[i]);
-            i = (size_t)-1;
-        }
-    return words;
-}
-
 /* The peer as a sentence begins with it: "r0s1 at 127.0.0.1:4711". */
 static const char *link_who(struct link *link)
 {
     if (!link->road)
         return link->who; /* the last words stay */
-    char words[200];
-    road_describe(link->road, words, sizeof words);
+    char where[200];
+    road_where(link->road, where, sizeof where);
     if (link->greeted)
-        snprintf(link->who, sizeof link->who, "%s at %s", link->peer.name, link_where(words));
+        snprintf(link->who, sizeof link->who, "%s at %s", link->peer.name, where);
     else
-        snprintf(link->who, sizeof link->who, "%s", link_where(words));
+        snprintf(link->who, sizeof link->who, "%s", where);
     return link->who;
 }
 
@@ -117,12 +104,17 @@ const char *link_describe(const struct link *link)
 
 /* ---- the end ---- */
 
+static void link_set_deadline(struct link *link, uint64_t delay_ns)
+{
+    link->deadline_at_ns = clock_now_ns() + delay_ns;
+    loop_timer_set(link->deadline, delay_ns);
+}
+
 static void link_release(void *arg)
 {
     struct link *link = arg;
-    frame_parser_free(link->parser);
+    in_clear(&link->in);
     mem_free(link->close_reason);
-    mem_free(link->incoming);
     mem_free(link);
 }
 
@@ -161,10 +153,9 @@ static void link_down(struct link *link, int err, const char *reason)
 
 static void link_put(struct link *link, enum wire_type type, const void *payload)
 {
-    struct why why = {0};
     int err = link_send(link, type, payload, 0, 0);
     if (err != 0 && err != ERR_FULL)
-        BUG("%s cannot be sent: %s", wire_find(type)->name, why_name(why.err));
+        BUG("%s cannot be sent: %s", wire_find((uint16_t)type)->name, why_name(err));
 }
 
 /* Say BYE, and go down with `err` and `reason` once it is out. */
@@ -185,7 +176,7 @@ static void link_part(struct link *link, int err, const char *bye, const char *r
     link->state = LINK_CLOSING;
     loop_timer_unset(link->beat_due);
     loop_timer_set(link->kick, 0);
-    loop_timer_set(link->deadline, linger_ns);
+    link_set_deadline(link, linger_ns);
 }
 
 void link_close(struct link *link, int err, const char *reason, uint64_t linger_ns)
@@ -346,10 +337,8 @@ static int link_heard_heartbeat(struct link *link, const uint8_t *payload, size_
 static void link_send_hello(struct link *link)
 {
     struct buf bytes;
-    struct why why = {0};
     buf_init(&bytes, wire_find(WIRE_HELLO)->max_bytes);
-    if (wire_encode(WIRE_HELLO, &link->settings.hello, &bytes, &why) != 0)
-        BUG("%s", why.text);
+    greet_encode(&link->settings.hello, &bytes);
     struct frame_header header = {
         .frame_bytes = (uint32_t)buf_used(&bytes),
         .message_bytes = (uint32_t)buf_used(&bytes),
@@ -362,33 +351,16 @@ static void link_send_hello(struct link *link)
     buf_clear(&bytes);
 }
 
-static int link_check_hello(struct link *link, const uint8_t *payload, size_t bytes, struct why *why)
-{
-    unsigned version = bytes >= 2 ? payload[0] | (unsigned)payload[1] << 8 : 0; /* the one field that no version moves */
-    if (version != WIRE_VERSION)
-        return why_set(why, ERR_REFUSED, "the HELLO has version %u of the language, this program speaks %u: use the same kedge on all hosts",
-                       version, WIRE_VERSION);
-    struct wire_hello hello;
-    int err = wire_decode(WIRE_HELLO, payload, bytes, &hello, why);
-    if (err)
-        return err;
-    const char *common_name = road_tls_peer(link->road);
-    if (common_name && strcmp(common_name, hello.host) != 0)
-        return why_set(why, ERR_REFUSED, "the HELLO names host '%s', but the certificate is of '%s'", hello.host, common_name);
-    link->peer = hello;
-    link->greeted = true;
-    return 0;
-}
-
 static int link_heard_hello(struct link *link, const struct frame_header *header, const uint8_t *payload, size_t bytes,
                             struct why *why)
 {
-    int err = link_check_hello(link, payload, bytes, why);
+    int err = greet_check(payload, bytes, road_tls_peer(link->road), &link->peer, why);
     if (err)
         return err;
+    link->greeted = true;
     link->peer_incarnation = header->incarnation;
     link->state = LINK_UP;
-    loop_timer_set(link->deadline, link->settings.silent_ns);
+    link_set_deadline(link, link->settings.silent_ns);
     loop_timer_set(link->kick, 0);
     log_at(LOG_INFO, "link", "%s is up: %s, %s, incarnation %u", link_who(link), wire_role_name(link->peer.role),
            link->peer.program, link->peer_incarnation);
@@ -417,12 +389,13 @@ static int link_heard_bye(struct link *link, const uint8_t *payload, size_t byte
 
 /* ---- receiving ---- */
 
-static int link_on_message(const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg, struct why *why)
+static int link_on_message(const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
+                           struct why *why)
 {
     struct link *link = arg;
     if (link->state != LINK_GREETING && link->state != LINK_UP)
         return 0; /* an earlier message of the same read ended the link */
-    link->received_messages[header->lane]++;
+    link->in.messages[header->lane]++;
     if (header->type == WIRE_BYE)
         return link_heard_bye(link, payload, bytes, why);
     if (link->state == LINK_GREETING) {
@@ -431,7 +404,8 @@ static int link_on_message(const struct frame_header *header, const uint8_t *pay
         return link_heard_hello(link, header, payload, bytes, why);
     }
     if (header->incarnation != link->peer_incarnation)
-        return why_set(why, ERR_INVALID, "the incarnation changed from %u to %u on one road", link->peer_incarnation, header->incarnation);
+        return why_set(why, ERR_INVALID, "the incarnation changed from %u to %u on one road", link->peer_incarnation,
+                       header->incarnation);
     if (header->type == WIRE_HEARTBEAT)
         return link_heard_heartbeat(link, payload, bytes, why);
     if (header->type == WIRE_HELLO)
@@ -440,38 +414,23 @@ static int link_on_message(const struct frame_header *header, const uint8_t *pay
     return link->state == LINK_UP ? err : 0;
 }
 
-/* Into the middle of a large message when there is one, else into our own buffer. */
-static ssize_t link_read_some(struct link *link, const uint8_t **bytes, struct why *why)
-{
-    size_t room = LINK_READ_BYTES;
-    uint8_t *into = link->state == LINK_CLOSING ? NULL : frame_parser_reserve(link->parser, &room);
-    if (!into)
-        into = link->incoming;
-    *bytes = into;
-    return road_read(link->road, into, room, why);
-}
-
 static void link_read(struct link *link)
 {
-    size_t turn = 0;
-    while (turn < LINK_TURN_BYTES && link->state != LINK_DOWN) {
-        struct why why = {0};
-        const uint8_t *bytes;
-        ssize_t count = link_read_some(link, &bytes, &why);
-        if (count == ERR_AGAIN)
-            return;
-        if (count < 0) {
-            link_road_failed(link, (int)count, why.text);
-            return;
-        }
-        turn += (size_t)count;
-        link->heard_ns = clock_now_ns();
-        if (link->state == LINK_CLOSING)
-            continue;
-        int err = frame_parser_feed(link->parser, bytes, (size_t)count, &why);
-        if (err && link->state != LINK_DOWN)
-            link_refuse(link, err, ": ", why.text);
+    enum in_state state = IN_MORE;
+    size_t turn = 0, count = 0;
+    struct why why = {0};
+    int err = 0;
+    while (state == IN_MORE && turn < LINK_TURN_BYTES && link->state != LINK_DOWN) {
+        state = link->state == LINK_CLOSING ? in_drop(&link->in, link->road, &count, &err, &why)
+                                            : in_read(&link->in, link->road, &count, &err, &why);
+        turn += count;
     }
+    if (link->state == LINK_DOWN)
+        return;
+    if (state == IN_ENDED)
+        link_road_failed(link, err, why.text);
+    else if (state == IN_REFUSED)
+        link_refuse(link, err, ": ", why.text);
 }
 
 /* ---- the loop ---- */
@@ -488,15 +447,16 @@ static void link_start(struct link *link)
     }
     link->started = true;
     link->state = LINK_GREETING;
-    link->heard_ns = clock_now_ns();
+    link->in.heard_ns = clock_now_ns();
     link_send_hello(link);
     link_want(link, false);
     link_flush(link);
 }
 
-/* Once down or freed inside a callback, `link` is only looked at for its state. */
-static void link_turn(struct link *link)
+/* What is to be done now; also the kick timer. Once down or freed in a callback, the link is only looked at for its state. */
+static void link_turn(void *arg)
 {
+    struct link *link = arg;
     if (link->state == LINK_STARTING) {
         link_start(link);
         return;
@@ -507,11 +467,6 @@ static void link_turn(struct link *link)
     }
     if (link->state != LINK_DOWN && !link->finished)
         link_flush(link);
-}
-
-static void link_on_kick(void *arg)
-{
-    link_turn(arg);
 }
 
 static void link_on_ready(void *arg)
@@ -525,34 +480,32 @@ static void link_on_ready(void *arg)
 
 static uint64_t link_deadline_ns(const struct link *link)
 {
-    return link->state == LINK_CLOSING  ? link->part_until_ns
-           : link->state == LINK_UP ? link->heard_ns + link->settings.silent_ns
-                                    : link->greet_until_ns;
+    return link->state == LINK_CLOSING ? link->part_until_ns
+           : link->state == LINK_UP    ? link->in.heard_ns + link->settings.silent_ns
+                                       : link->greet_until_ns;
 }
 
 static void link_on_deadline(void *arg)
 {
     struct link *link = arg;
     uint64_t now = clock_now_ns(), until = link_deadline_ns(link);
+    bool overslept = link->state == LINK_UP && now - link->deadline_at_ns > link->settings.heartbeat_ns;
     char passed[40], reason[500];
-    if (now < until) {
-        loop_timer_set(link->deadline, until - now);
+    if (now < until || overslept) {
+        /* Who slept for so long has no right to judge: the peer gets the time of one more heartbeat. */
+        link_set_deadline(link, now < until ? until - now : link->settings.heartbeat_ns);
         return;
     }
-    switch (link->state) {
-    case LINK_CLOSING:
+    if (link->state == LINK_CLOSING) {
         link_down(link, link->close_err, link->close_reason);
         return;
-    case LINK_UP:
-        text_from_duration(now - link->heard_ns, passed, sizeof passed);
-        snprintf(reason, sizeof reason, "%s: nothing heard for %s", link_who(link), passed);
-        break;
-    default:
-        text_from_duration(link->settings.greet_ns, passed, sizeof passed);
-        snprintf(reason, sizeof reason, "%s %s within %s", link_who(link),
-                 link->state == LINK_STARTING ? "could not be reached" : "did not greet", passed);
-        break;
     }
+    text_from_duration(link->state == LINK_UP ? now - link->in.heard_ns : link->settings.greet_ns, passed, sizeof passed);
+    snprintf(reason, sizeof reason,
+             link->state == LINK_UP         ? "%s: nothing heard for %s"
+             : link->state == LINK_STARTING ? "%s could not be reached within %s"
+                                            : "%s did not greet within %s",
+             link_who(link), passed);
     link_down(link, ERR_TIMEOUT, reason);
 }
 
@@ -565,9 +518,8 @@ struct link *link_new(struct loop *loop, struct road *road, const struct link_se
     link->settings = *settings;
     link->callbacks = *callbacks;
     link->arg = arg;
-    link->parser = frame_parser_new(settings->run_id, link_on_message, link);
-    link->incoming = mem_new(LINK_READ_BYTES);
-    link->kick = loop_timer_new(loop, link_on_kick, link);
+    in_init(&link->in, settings->run_id, link_on_message, link);
+    link->kick = loop_timer_new(loop, link_turn, link);
     link->beat_due = loop_timer_new(loop, link_on_beat, link);
     link->deadline = loop_timer_new(loop, link_on_deadline, link);
     link->greet_until_ns = clock_now_ns() + settings->greet_ns;
@@ -575,7 +527,7 @@ struct link *link_new(struct loop *loop, struct road *road, const struct link_se
              settings->uplink);
     road_on_ready(road, link_on_ready, link);
     loop_timer_set(link->kick, 0);
-    loop_timer_set(link->deadline, settings->greet_ns);
+    link_set_deadline(link, settings->greet_ns);
     return link;
 }
 
@@ -622,13 +574,13 @@ void link_get_counters(const struct link *link, enum wire_lane which, struct lin
         .sent_bytes = lane->sent_bytes,
         .sent_frames = lane->sent_frames,
         .sent_messages = lane->sent_messages,
-        .received_messages = link->received_messages[which],
+        .received_messages = link->in.messages[which],
         .queued_bytes = lane->queued_bytes,
         .queued_messages = lane->queued_messages,
         .dropped_messages = lane->dropped_messages,
         .hold_reasons = lane->paused,
     };
-    frame_parser_count(link->parser, (int)which, &counters->received_frames, &counters->received_bytes);
+    frame_parser_count(link->in.parser, (int)which, &counters->received_frames, &counters->received_bytes);
     if (lane->queued_messages)
         counters->hold_reasons |= link->state < LINK_UP ? HOLD_GREETING : lane->blocked;
 }
@@ -646,5 +598,5 @@ uint64_t link_rate_bps(const struct link *link)
 uint64_t link_heard_ns_ago(const struct link *link)
 {
     uint64_t now = clock_now_ns();
-    return link->heard_ns && now > link->heard_ns ? now - link->heard_ns : 0;
+    return link->in.heard_ns && now > link->in.heard_ns ? now - link->in.heard_ns : 0;
 }

@@ -65,7 +65,8 @@ struct link_counters {
 };
 
 struct link_callbacks {
-    /* The greeting is over. Returning a negative err (with why) refuses the peer: BYE with that text, then down. NULL accepts. */
+    /* The greeting is over. Returning a negative err (with why) refuses the peer: BYE with that text, then down. NULL
+     * accepts. */
     int (*up)(struct link *link, const struct wire_hello *peer, void *arg, struct why *why);
     /* One whole message. `payload` is valid during the call. A negative return closes with the reason. */
     int (*message)(struct link *link, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,

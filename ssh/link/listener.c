@@ -141,8 +141,8 @@ struct listener *listener_tcp(struct loop *loop, const char *address, listener_c
 
 /* ---- Unix sockets ---- */
 
-/* The folder stays locked while a stale socket is replaced: of two programs that start at the same time, one must not remove the
- * socket that the other has just made. Returns the descriptor that holds the lock. */
+/* The folder stays locked while a stale socket is replaced: of two programs that start at the same time, one must not
+ * remove the socket that the other has just made. Returns the descriptor that holds the lock. */
 static int listener_lock_folder(const char *path, struct why *why)
 {
     const char *slash = strrchr(path, '/');

@@ -3,12 +3,13 @@
  * timers that are due, run what was put off with loop_later. Descriptors come before timers, so that bytes which were
  * waiting while the process slept or computed are heard before a silence timer judges the peer.
  *
- * Timers are ours and not libevent's: a list sorted by deadline in clock_now_ns, so that a test that owns the clock owns the
- * timers too. A process has some dozens of them, mostly set near the end of the list, where the search begins. While the clock
- * is owned, the loop does not wait for timers at all: time passes only by clock_advance_ns (loop_next_ns says how far).
+ * Timers are ours and not libevent's: a list sorted by deadline in clock_now_ns, so that a test that owns the clock
+ * owns the timers too. A process has some dozens of them, mostly set near the end of the list, where the search begins.
+ * While the clock is owned, the loop does not wait for timers at all: time passes only by clock_advance_ns
+ * (loop_next_ns says how far).
  *
- * The poll backend is asked for (EV_FEATURE_FDS): epoll refuses /dev/null and plain files, and for some dozens of descriptors
- * it is not faster.
+ * The poll backend is asked for (EV_FEATURE_FDS): epoll refuses /dev/null and plain files, and for some dozens of
+ * descriptors it is not faster.
  */
 #include "ssh/link/loop.h"
 

@@ -1,7 +1,8 @@
 /*
- * The event loop: libevent behind five nouns (loop, timer, watch, signal, wake), so that nobody else includes it.
- * One loop belongs to one thread; only loop_wake may be called from another. Timers go by clock_now_ns, so a test that owns the
- * clock owns them. Every descriptor can be watched, plain files and /dev/null too. loop_new ignores SIGPIPE for the process.
+ * The event loop: libevent behind five nouns (loop, timer, watch, signal, wake), so that nobody else includes it. One
+ * loop belongs to one thread; only loop_wake may be called from another. Timers go by clock_now_ns, so a test that owns
+ * the clock owns them. Every descriptor can be watched, plain files and /dev/null too. loop_new ignores SIGPIPE for the
+ * process.
  */
 #ifndef KEDGE_LINK_LOOP_H
 #define KEDGE_LINK_LOOP_H

@@ -74,7 +74,8 @@ static size_t out_frame_max(const struct out *out)
     return bps ? out_hold_bytes(bps, OUT_FRAME_LEAST, OUT_FRAME_MOST) : OUT_FRAME_UNKNOWN;
 }
 
-/* The road's own queue follows its rate: too long and priority means nothing, too short and the road runs dry between two turns. */
+/* The road's own queue follows its rate: too long and priority means nothing, too short and the road runs dry between
+ * two turns. */
 static void out_adapt_queue(struct out *out, struct road *road)
 {
     if (!out->rate.bits_per_second)
@@ -88,8 +89,8 @@ static void out_adapt_queue(struct out *out, struct road *road)
 
 /* ---- the buckets ---- */
 
-/* CONTROL may go into debt (it is small and must not wait for bulk); SYNC and BULK leave a part of the shared uplink's burst to the
- * ACT of other roads, but not for longer than OUT_AGED_NS. */
+/* CONTROL may go into debt (it is small and must not wait for bulk); SYNC and BULK leave a part of the shared uplink's
+ * burst to the ACT of other roads, but not for longer than OUT_AGED_NS. */
 static int64_t out_reserve(struct out *out, int lane, const struct pace *pace, uint64_t now)
 {
     int64_t burst = (int64_t)pace->burst_bytes;
@@ -207,13 +208,14 @@ static void out_explain(struct out *out, uint32_t all)
 
 static ssize_t out_write(struct out *out, struct road *road, struct why *why)
 {
+    size_t left = out->frame.header.frame_bytes - out->frame_sent;
     ssize_t written;
     if (out->stage_sent < out->stage_used) {
         written = road_write(road, out->stage + out->stage_sent, out->stage_used - out->stage_sent, why);
         if (written > 0)
             out->stage_sent += (size_t)written;
     } else {
-        written = road_write(road, out->frame.payload + out->frame_sent, out->frame.header.frame_bytes - out->frame_sent, why);
+        written = road_write(road, out->frame.payload + out->frame_sent, left, why);
         if (written > 0)
             out->frame_sent += (size_t)written;
     }
@@ -233,8 +235,8 @@ int out_flush(struct out *out, struct road *road, uint32_t allowed, uint64_t *wa
             out_explain(out, 0);
             if (*wait_ns == UINT64_MAX)
                 return OUT_IDLE;
-            /* Of several roads that wait for the same bytes of an uplink, the one that has just sent waits a hair longer: they
-             * take turns. */
+            /* Of several roads that wait for the same bytes of an uplink, the one that has just sent waits a hair
+             * longer: they take turns. */
             if (out->spent)
                 *wait_ns += OUT_YIELD_NS;
             out->spent = false;

@@ -1,7 +1,8 @@
 /*
- * From lanes to a road: some frames at a time are made ready and written. What is ready cannot be overtaken any more, so it is never
- * more than about 10 ms of the road's rate. Small frames are copied together into the stage, so that they share system calls and TLS
- * records; of a large one only the header and what fills a record are copied, the rest stays where it lies.
+ * From lanes to a road: some frames at a time are made ready and written. What is ready cannot be overtaken any more,
+ * so it is never more than about 10 ms of the road's rate. Small frames are copied together into the stage, so that
+ * they share system calls and TLS records; of a large one only the header and what fills a record are copied, the rest
+ * stays where it lies.
  */
 #ifndef KEDGE_LINK_OUT_H
 #define KEDGE_LINK_OUT_H

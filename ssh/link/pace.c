@@ -45,7 +45,8 @@ static uint64_t pace_burst(uint64_t bits_per_second)
 
 void pace_init(struct pace *pace, uint64_t bits_per_second, uint64_t now_ns)
 {
-    *pace = (struct pace){.bits_per_second = bits_per_second, .filled_ns = now_ns, .burst_bytes = pace_burst(bits_per_second)};
+    *pace = (struct pace){.bits_per_second = bits_per_second, .filled_ns = now_ns};
+    pace->burst_bytes = pace_burst(bits_per_second);
     pace->tokens = (int64_t)pace->burst_bytes;
 }
 

@@ -1,7 +1,8 @@
 /*
  * How fast a road really takes bytes, measured only while it is the road that makes us wait. Pure.
  *
- * A window begins when the road would not take more (its short queue is full) and what it takes from then on is what it delivers.
+ * A window begins when the road would not take more (its short queue is full) and what it takes from then on is what it
+ * delivers.
  */
 #ifndef KEDGE_LINK_RATE_H
 #define KEDGE_LINK_RATE_H

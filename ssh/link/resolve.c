@@ -1,6 +1,7 @@
 /*
- * The question is shared by two holders, the loop and the helper thread, and freed by the last of them. The thread may outlive
- * the loop (a resolver can take a minute): it touches the wake only under the lock and only while nobody has left.
+ * The question is shared by two holders, the loop and the helper thread, and freed by the last of them. The thread may
+ * outlive the loop (a resolver can take a minute): it touches the wake only under the lock and only while nobody has
+ * left.
  */
 #include "ssh/link/resolve.h"
 
@@ -73,7 +74,8 @@ static void resolve_answer(void *arg)
     resolve->cb(resolve->list, resolve->count, resolve->reason, resolve->arg);
 }
 
-struct resolve *resolve_start(struct loop *loop, const char *host, uint16_t port, resolve_cb *cb, void *arg, struct why *why)
+struct resolve *resolve_start(struct loop *loop, const char *host, uint16_t port, resolve_cb *cb, void *arg,
+                              struct why *why)
 {
     struct resolve *resolve = mem_new(sizeof *resolve);
     *resolve = (struct resolve){.holders = 2, .port = port, .cb = cb, .arg = arg};

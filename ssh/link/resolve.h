@@ -16,7 +16,8 @@ struct resolve;
 /* count > 0 addresses, or 0 and the reason. The resolve is over: resolve_free may be called inside. */
 typedef void resolve_cb(const struct address *list, int count, const char *reason, void *arg);
 
-struct resolve *resolve_start(struct loop *loop, const char *host, uint16_t port, resolve_cb *cb, void *arg, struct why *why);
+struct resolve *resolve_start(struct loop *loop, const char *host, uint16_t port, resolve_cb *cb, void *arg,
+                              struct why *why);
 void resolve_free(struct resolve *resolve); /* the callback will not be called any more; NULL is fine */
 
 #endif

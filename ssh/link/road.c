@@ -1,5 +1,8 @@
 #include "ssh/link/road.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "ssh/base/why.h"
 
 int road_start(struct road *road, struct why *why)
@@ -44,6 +47,20 @@ void road_free(struct road *road)
 void road_describe(const struct road *road, char *out, size_t size)
 {
     road->ops->describe(road, out, size);
+}
+
+void road_where(const struct road *road, char *out, size_t size)
+{
+    static const char *const prefixes[] = {"record ", "slow ", "tls ", "tcp "};
+    const size_t count = sizeof prefixes / sizeof *prefixes;
+    char words[300], *from = words;
+    road_describe(road, words, sizeof words);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(from, prefixes[i], strlen(prefixes[i])) == 0) {
+            from += strlen(prefixes[i]);
+            i = (size_t)-1; /* any of them may follow */
+        }
+    snprintf(out, size, "%s", from);
 }
 
 const char *road_tls_peer(const struct road *road)

@@ -1,11 +1,11 @@
 /*
- * A road carries bytes: a transport at the bottom, filters on top, all with this one interface (after curl's connection filters).
- * A test link is the real link with one more layer.
+ * A road carries bytes: a transport at the bottom, filters on top, all with this one interface (after curl's connection
+ * filters). A test link is the real link with one more layer.
  *
- * Every road is non-blocking. The user of a road (link.c, or the filter above) sets `ready` and calls road_want; `ready` is called
- * from the loop, never from inside another road call, and as long as what is wanted can be done (level, not edge). It is the last
- * thing that a road does: the user may free the road inside it. Reasons are words that follow the peer's name ("closed the
- * connection", "cannot be reached: Connection refused").
+ * Every road is non-blocking. The user of a road (link.c, or the filter above) sets `ready` and calls road_want;
+ * `ready` is called from the loop, never from inside another road call, and as long as what is wanted can be done
+ * (level, not edge). It is the last thing that a road does: the user may free the road inside it. Reasons are words
+ * that follow the peer's name ("closed the connection", "cannot be reached: Connection refused").
  */
 #ifndef KEDGE_LINK_ROAD_H
 #define KEDGE_LINK_ROAD_H
@@ -28,13 +28,14 @@ struct road_ops {
     /* > 0 bytes, ERR_AGAIN, ERR_GONE (peer closed: why says how), other err. */
     ssize_t (*read)(struct road *road, uint8_t *bytes, size_t room, struct why *why);
     ssize_t (*write)(struct road *road, const uint8_t *bytes, size_t count, struct why *why);
-    /* Push out what was accepted, then tell the peer that no more comes. 0 = done, ERR_AGAIN = call again when writable, else
-     * failed. Reading goes on, also after a failed start: then what comes is dropped, until ERR_GONE. */
+    /* Push out what was accepted, then tell the peer that no more comes. 0 = done, ERR_AGAIN = call again when
+     * writable, else failed. Reading goes on, also after a failed start: then what comes is dropped, until ERR_GONE. */
     int (*finish)(struct road *road, struct why *why);
     void (*free)(struct road *road); /* closes the transport, frees the filters below too */
     /* Write words like "tls tcp 127.0.0.1:4711". */
     void (*describe)(const struct road *road, char *out, size_t size);
-    /* Accept only about so many bytes before the wire has taken them: later bytes can still be chosen by priority. May be NULL. */
+    /* Accept only about so many bytes before the wire has taken them: later bytes can still be chosen by priority. May
+     * be NULL. */
     void (*set_queue)(struct road *road, size_t bytes);
     const char *(*tls_peer)(const struct road *road); /* NULL when this road is not TLS and has none below */
 };
@@ -55,13 +56,16 @@ int road_finish(struct road *road, struct why *why);
 void road_set_queue(struct road *road, size_t bytes);
 void road_free(struct road *road); /* NULL is fine */
 void road_describe(const struct road *road, char *out, size_t size);
-/* The common name of the peer's certificate, through filters; "" while the handshake is not over; NULL when the road is not TLS. */
+/* The same without the names of filters: "127.0.0.1:4711". */
+void road_where(const struct road *road, char *out, size_t size);
+/* The common name of the peer's certificate, through filters; "" while the handshake is not over; NULL when the road
+ * is not TLS. */
 const char *road_tls_peer(const struct road *road);
 
 /* ---- transports ---- */
 
-/* Dial HOST:PORT ("127.0.0.1:4000", "[::1]:4000", "name:4000"). Names are looked up by the system's resolver in a helper thread;
- * all of its addresses are tried. Failure to find or connect shows at road_start. */
+/* Dial HOST:PORT ("127.0.0.1:4000", "[::1]:4000", "name:4000"). Names are looked up by the system's resolver in a
+ * helper thread; all of its addresses are tried. Failure to find or connect shows at road_start. */
 struct road *road_tcp_dial(struct loop *loop, const char *address, struct why *why);
 /* Stands or fails at once: NULL with ERR_ABSENT (no such socket), ERR_GONE (nobody behind it). */
 struct road *road_unix_dial(struct loop *loop, const char *path, struct why *why);

@@ -135,7 +135,8 @@ ssize_t road_fd_read(struct road *base, uint8_t *bytes, size_t room, struct why 
         return ERR_AGAIN;
     ssize_t count = read(road->read_fd, bytes, room);
     if (count > 0) {
-        /* More may have come meanwhile; then the descriptor says so, which costs less than to be told "no" after each read. */
+        /* More may have come meanwhile; then the descriptor says so, which costs less than to be told "no" after each
+         * read. */
         road->dry = (size_t)count < room;
         return count;
     }

@@ -1,6 +1,6 @@
 /*
- * For transports only: what all roads over descriptors share. The TCP and Unix roads begin with a struct road_fd and put their own
- * functions into the ops table where they differ.
+ * For transports only: what all roads over descriptors share. The TCP and Unix roads begin with a struct road_fd and
+ * put their own functions into the ops table where they differ.
  */
 #ifndef KEDGE_LINK_ROAD_FD_H
 #define KEDGE_LINK_ROAD_FD_H

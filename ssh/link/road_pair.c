@@ -1,6 +1,6 @@
 /*
- * Two roads in memory: what one end writes, the other reads. Each direction is a buffer of at most `room` bytes that belongs to
- * the reader's end. `ready` comes through loop_later, so that it is never called inside another road call.
+ * Two roads in memory: what one end writes, the other reads. Each direction is a buffer of at most `room` bytes that
+ * belongs to the reader's end. `ready` comes through loop_later, so that it is never called inside another road call.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * Copies all that passes into a capture file (format: ssh/wire/decode.h). It sits above TLS, where bytes can be read, so the file is
- * private. Each chunk is one writev: after a crash at most the last one is torn, which decode_file says.
+ * Copies all that passes into a capture file (format: ssh/wire/decode.h). It sits above TLS, where bytes can be read,
+ * so the file is private. Each chunk is one writev: after a crash at most the last one is torn, which decode_file says.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,10 @@
 /*
  * A slow, far or faulty road, for tests and for trying a profile: rate, delay, jitter, a cut, a flipped bit.
  *
- * Each direction is a line of chunks. A chunk leaves the serialiser when the bytes before it have left (rate), and arrives `delay`
- * and some jitter later, never before the one ahead of it. Like a real road with a short queue the serialiser takes only about
- * SLOW_QUEUE_NS in advance, so priorities above it still mean something; what is under way is bounded by rate times delay.
+ * Each direction is a line of chunks. A chunk leaves the serialiser when the bytes before it have left (rate), and
+ * arrives `delay` and some jitter later, never before the one ahead of it. Like a real road with a short queue the
+ * serialiser takes only about SLOW_QUEUE_NS in advance, so priorities above it still mean something; what is under way
+ * is bounded by rate times delay.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
- * A road over TCP. A dialled one goes through: name looked up (helper thread) → an address tried → the next one tried when that
- * fails, or stays silent for a while and there is another → connected. The road's own greeting deadline is the link's business.
+ * A road over TCP. A dialled one goes through: name looked up (helper thread) → an address tried → the next one tried
+ * when that fails, or stays silent for a while and there is another → connected. The road's own greeting deadline is
+ * the link's business.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,15 +1,15 @@
 /*
  * Mutual TLS 1.3 as a filter. OpenSSL talks to the road below through a BIO of ours.
  *
- * Writing: a record is encrypted only when the one before it is gone. The BIO takes every record whole: what the road below has
- * no room for waits in `pending` (one record, or the flights of the handshake). So a write never has to be repeated with the same
- * bytes, and the link may change its mind about what comes next.
+ * Writing: a record is encrypted only when the one before it is gone. The BIO takes every record whole: what the road
+ * below has no room for waits in `pending` (one record, or the flights of the handshake). So a write never has to be
+ * repeated with the same bytes, and the link may change its mind about what comes next.
  *
- * Reading: OpenSSL reads ahead and may hold whole records that no descriptor tells of; while the last read gave something, `again`
- * stands for the descriptor.
+ * Reading: OpenSSL reads ahead and may hold whole records that no descriptor tells of; while the last read gave
+ * something, `again` stands for the descriptor.
  *
- * Failing: the words say what a person can act on (table below). After a failure what comes is dropped and what is written is
- * dropped, so that road_finish can still deliver the alert and wait for the peer to read it.
+ * Failing: the words say what a person can act on (table below). After a failure what comes is dropped and what is
+ * written is dropped, so that road_finish can still deliver the alert and wait for the peer to read it.
  */
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -108,10 +108,10 @@ static const struct {
     {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, ERR_REFUSED, "shows no certificate: it does not belong to this run"},
     {SSL_R_TLSV1_ALERT_UNKNOWN_CA, ERR_REFUSED, "says that our certificate is of another run than its own"},
     {SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED, ERR_REFUSED, "wants a certificate and got none from us"},
-    {SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED, ERR_REFUSED, "says that our certificate has expired: compare the clocks of both hosts"},
+    {SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED, ERR_REFUSED, "says that our certificate has expired: compare both clocks"},
     {SSL_R_SSLV3_ALERT_BAD_CERTIFICATE, ERR_REFUSED, "does not accept our certificate"},
     {SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN, ERR_REFUSED, "does not accept our certificate"},
-    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR, ERR_REFUSED, "says that our certificate is of another run than its own (its signature is wrong)"},
+    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR, ERR_REFUSED, "says that our certificate is of another run (a wrong signature)"},
     {SSL_R_TLSV1_ALERT_PROTOCOL_VERSION, ERR_REFUSED, "does not speak TLS 1.3"},
     {SSL_R_UNSUPPORTED_PROTOCOL, ERR_REFUSED, "does not speak TLS 1.3"},
     {SSL_R_HTTP_REQUEST, ERR_REFUSED, "speaks HTTP: this is not a web server"},
@@ -175,7 +175,8 @@ static int road_tls_verify(int accepted, X509_STORE_CTX *store)
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
         X509_NAME_get_text_by_NID(X509_get_issuer_name(certificate), NID_commonName, issuer, sizeof issuer);
         snprintf(tls->refusal, sizeof tls->refusal,
-                 "has a certificate of another run: it was issued by \"%s\", our authority is \"%s\"", issuer, tls->authority);
+                 "has a certificate of another run: it was issued by \"%s\", our authority is \"%s\"", issuer,
+                 tls->authority);
         break;
     default:
         snprintf(tls->refusal, sizeof tls->refusal, "has a certificate that we do not accept: %s",

@@ -1,10 +1,10 @@
 /*
  * How fast links carry ACT messages over loopback, beside what they are made of:
- *   TLS link   against OpenSSL alone: SSL_write and SSL_read on blocking sockets, the same cipher and bytes, each message in fresh
- *              memory and put together again on the other side, as every user of either has to
+ *   TLS link   against OpenSSL alone: SSL_write and SSL_read on blocking sockets, the same cipher and bytes, each message in
+ *              fresh memory and put together again on the other side, as every user of either has to
  *   plain link against iperf3, one stream
- * Every pair runs alternately in one go, two processes each; the median of ROUNDS counts. A line is: name value unit (what it is
- * compared with). Seconds of CPU are given too, since on a busy machine MB/s say little.
+ * Every pair runs alternately in one go, two processes each; the median of ROUNDS counts. A line is: name value unit
+ * (what it is compared with). Seconds of CPU are given too, since on a busy machine MB/s say little.
  */
 #include <openssl/ssl.h>
 #include <stdio.h>
@@ -37,7 +37,8 @@ static double megabytes_per_second(uint64_t ns)
     return (double)(MESSAGES * MESSAGE_BYTES) / 1e6 / ((double)ns / 1e9);
 }
 
-/* Seconds of CPU that this process and its children have used: unlike MB/s it hardly depends on what else the machine does. */
+/* Seconds of CPU that this process and its children have used: unlike MB/s it hardly depends on what else the machine
+ * does. */
 static double cpu_seconds(void)
 {
     double sum = 0;

@@ -1,6 +1,6 @@
 /*
- * A filter for tests: takes and gives as little as it likes. Reads and writes are cut at random lengths, or answered ERR_AGAIN
- * though more could be done; `ready` still comes, as a road promises.
+ * A filter for tests: takes and gives as little as it likes. Reads and writes are cut at random lengths, or answered
+ * ERR_AGAIN though more could be done; `ready` still comes, as a road promises.
  */
 #ifndef KEDGE_TESTS_FLAKY_H
 #define KEDGE_TESTS_FLAKY_H

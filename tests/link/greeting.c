@@ -90,6 +90,15 @@ static void link_stays_up_while_nobody_speaks(void **state)
     assert_true(link_is_up(a.link) && link_is_up(b.link));
 }
 
+static void who_slept_does_not_judge(void **state)
+{
+    (void)state;
+    begin_up();
+    clock_advance_ns(60 * CLOCK_SECOND); /* no turn in between: the process was stopped */
+    loop_for(loop, 10 * CLOCK_SECOND);
+    assert_true(link_is_up(a.link) && link_is_up(b.link));
+}
+
 /* ---- a peer that is only bytes ---- */
 
 static struct road *raw;
@@ -531,6 +540,7 @@ int main(void)
         TEST(both_sides_greet),
         TEST(round_trip_is_known_soon),
         TEST(link_stays_up_while_nobody_speaks),
+        TEST(who_slept_does_not_judge),
         TEST(unknown_type),
         TEST(oversized_message),
         TEST(wrong_run),

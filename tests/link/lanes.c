@@ -1,6 +1,7 @@
 /*
- * Priority, pace and rate over roads with limits, on an owned clock. The language has no message on SYNC and BULK yet, so here the
- * sending half of a link (out.c) meets a reader of bare frames; where ACT and CONTROL suffice, whole links are used.
+ * Priority, pace and rate over roads with limits, on an owned clock. The language has no message on SYNC and BULK yet,
+ * so here the sending half of a link (out.c) meets a reader of bare frames; where ACT and CONTROL suffice, whole links
+ * are used.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +49,8 @@ struct sender {
 
 static void put(struct sender *sender, int lane, size_t bytes)
 {
-    struct frame_header header = {.message_bytes = (uint32_t)bytes, .type = 60, .lane = (uint8_t)lane, .step = clock_now_ns()};
+    struct frame_header header = {.message_bytes = (uint32_t)bytes, .type = 60, .lane = (uint8_t)lane};
+    header.step = clock_now_ns();
     assert_int_equal(lane_put(&sender->out.lanes, &header, mem_new(bytes)), 0);
     if (!sender->want_write)
         loop_timer_set(sender->kick, 0);
@@ -401,7 +403,8 @@ static void pace_of_a_link_may_change(void **state)
 
 /* ---- the kernel's queue ---- */
 
-/* A real TCP peer that reads little: what lies between a CONTROL message and the peer is bounded, however much ACT is queued. */
+/* A real TCP peer that reads little: what lies between a CONTROL message and the peer is bounded, however much ACT is
+ * queued. */
 static void kernel_queue_is_short(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What is sent is what arrives: random messages of random sizes on all lanes the language uses, over roads that take and give as
- * they like, with and without TLS; counters agree; a capture of it decodes. */
+/* What is sent is what arrives: random messages of random sizes on all lanes the language uses, over roads that take
+ * and give as they like, with and without TLS; counters agree; a capture of it decodes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,8 @@ static int note(struct end *end, const struct frame_header *header, const uint8_
 
 static void send_random(uint64_t *random, struct end *end, int direction)
 {
-    static const enum wire_type types[] = {WIRE_ASSIGN, WIRE_EVENT, WIRE_ACT, WIRE_GRAD, WIRE_STAMP, WIRE_SAMPLE, WIRE_REPLY};
+    static const enum wire_type types[] = {WIRE_ASSIGN, WIRE_EVENT,  WIRE_ACT,  WIRE_GRAD,
+                                           WIRE_STAMP,  WIRE_SAMPLE, WIRE_REPLY};
     enum wire_type type = types[flaky_random(random, sizeof types / sizeof *types)];
     const struct wire_message *message = wire_find((uint16_t)type);
     size_t most = message->max_bytes < 300000 ? message->max_bytes : flaky_random(random, 10) ? 3000 : 300000;

@@ -1,4 +1,5 @@
-/* Transports and listeners with real sockets: TCP, Unix sockets, descriptors; who holds a port; stale sockets; long paths. */
+/* Transports and listeners with real sockets: TCP, Unix sockets, descriptors; who holds a port; stale sockets; long
+ * paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +12,11 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ssh/base/clock.h"
@@ -138,8 +141,8 @@ static void unknown_name_is_said(void **state)
 static void bad_addresses_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", ":4711", "127.0.0.1:65536", "127.0.0.1:-1", "::1:4711",
-                                      "[::1:4711", "a b:1", "127.0.0.1:1x", "127.0.0.1:000001"};
+    static const char *const bad[] = {"",          ":",     "127.0.0.1",    "127.0.0.1:",       ":4711", "127.0.0.1:65536",
+                                      "::1:4711",  "a b:1", "127.0.0.1:1x", "127.0.0.1:000001", "[::1:4711", "127.0.0.1:-1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct why why = {0};
         assert_null(road_tcp_dial(loop, bad[i], &why));
@@ -278,6 +281,41 @@ static void peer_that_dies_is_noticed_at_once(void **state)
     assert_non_null(strstr(a.down_reason, "right at 127.0.0.1:"));
 }
 
+/* A process that joins and is killed in the middle of things. */
+static void child_main(const char *address)
+{
+    struct why why = {0};
+    struct loop *own = loop_new(&why);
+    struct link_settings settings = ends_settings("left");
+    struct end mine = {0};
+    end_begin(&mine, own, road_tcp_dial(own, address, &why), &settings);
+    loop_until(own, &mine.is_up, 5 * CLOCK_SECOND);
+    for (int i = 0; i < 100; i++)
+        link_send_encoded(mine.link, WIRE_ACT, mem_new(1 << 20), 1 << 20, 1, 0);
+    loop_until(own, &mine.is_down, 30 * CLOCK_SECOND);
+    _exit(0);
+}
+
+static void killed_process_is_noticed_at_once(void **state)
+{
+    (void)state;
+    struct why why = {0};
+    listener = listener_tcp(loop, "127.0.0.1:0", accept_b, NULL, &why);
+    pid_t child = fork();
+    if (child == 0)
+        child_main(listener_address(listener));
+    assert_true(loop_until(loop, &b.is_up, 5 * CLOCK_SECOND));
+    while (b.messages[LANE_ACT] == 0)
+        loop_run_once(loop, 100 * CLOCK_MS);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    uint64_t begin_ns = clock_now_ns();
+    assert_true(loop_until(loop, &b.is_down, 5 * CLOCK_SECOND));
+    assert_true(clock_now_ns() - begin_ns < 2 * CLOCK_SECOND); /* not by silence, which takes 3 s */
+    assert_int_equal(b.down_err, ERR_GONE);
+    assert_non_null(strstr(b.down_reason, "left at 127.0.0.1:"));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -295,6 +333,7 @@ int main(void)
         TEST(unix_path_of_any_length),
         TEST(descriptors_stand_and_get_their_flags_back),
         TEST(peer_that_dies_is_noticed_at_once),
+        TEST(killed_process_is_noticed_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /*
- * `kedge-worker agent`: supervises the worker processes of one run on one host. It starts what kedged asks for (SPAWN), each in a
- * session of its own, tells how each ended (PROCESS) in words, and leaves nothing behind: at the end TERM, grace, KILL for all that
- * descends from it, whatever sessions those have made.
+ * `kedge-worker agent`: supervises the worker processes of one run on one host. It starts what kedged asks for (SPAWN), each
+ * in a session of its own, tells how each ended (PROCESS) in words, and leaves nothing behind: at the end TERM, grace, KILL
+ * for all that descends from it, whatever sessions those have made.
  *
- * One agent per run and host: the lock file says which. It survives its kedged and dials again; what happened meanwhile is told when
- * the road stands again. An agent that is dead does not take its stages with it; kedged and kedge stop reach them without it.
+ * One agent per run and host: the lock file says which. It survives its kedged and dials again; what happened meanwhile is
+ * told when the road stands again. An agent that is dead does not take its stages with it; kedged and kedge stop reach them
+ * without it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -143,8 +144,8 @@ static void describe_end(struct agent *agent, struct child *child, int status)
         told->exit_code = WEXITSTATUS(status);
     }
     snprintf(told->reason, sizeof told->reason, "%s%s%s", ending, ending[0] && line[0] ? "; last in its log: " : "", line);
-    log_at(status == 0 ? LOG_INFO : LOG_WARN, "agent", "%s (pid %u, incarnation %u) ended: exit code %d, signal %d, %s", told->process,
-           told->pid, told->incarnation, told->exit_code, told->signal, told->reason);
+    log_at(status == 0 ? LOG_INFO : LOG_WARN, "agent", "%s (pid %u, incarnation %u) ended: exit code %d, signal %d, %s",
+           told->process, told->pid, told->incarnation, told->exit_code, told->signal, told->reason);
 }
 
 static void begin_sweep(struct agent *agent);
@@ -179,7 +180,8 @@ static void on_child(int number, void *arg)
 
 static int start_child(struct agent *agent, struct child *child, const struct wire_spawn *spawn, struct why *why)
 {
-    char folder[1024], program[1100], log[sizeof agent->arguments.folder + WIRE_NAME + 16], incarnation[16], timeout[32], mark[40];
+    char folder[1024], program[1100], log[sizeof agent->arguments.folder + WIRE_NAME + 16], incarnation[16], timeout[32],
+        mark[40];
     int err = file_program_folder(folder, sizeof folder, why);
     if (err)
         return err;
@@ -188,9 +190,14 @@ static int start_child(struct agent *agent, struct child *child, const struct wi
     snprintf(timeout, sizeof timeout, "%" PRIu64 "ms", agent->arguments.timeout_ns / CLOCK_MS);
     snprintf(mark, sizeof mark, "KEDGE_RUN=%016" PRIx64, agent->arguments.run_id);
     log_path(agent, spawn->process, log, sizeof log);
-    const char *argv[24] = {program, "stage", "--folder", agent->arguments.folder, "--name", spawn->process, "--host",
-                            agent->arguments.host, "--head", agent->arguments.head, "--incarnation", incarnation, "--listen",
-                            spawn->listen, "--timeout", timeout};
+    const char *argv[24] = {program,         "stage",
+                            "--folder",      agent->arguments.folder,
+                            "--name",        spawn->process,
+                            "--host",        agent->arguments.host,
+                            "--head",        agent->arguments.head,
+                            "--incarnation", incarnation,
+                            "--listen",      spawn->listen,
+                            "--timeout",     timeout};
     int count = 16;
     if (spawn->announce[0]) {
         argv[count++] = "--announce";
@@ -214,7 +221,8 @@ static void spawn_child(struct agent *agent, struct child *child, const struct w
         log_at(LOG_ERROR, "agent", "%s: %s", spawn->process, why.text);
     } else {
         child->report.pid = (uint32_t)child->pid;
-        log_at(LOG_INFO, "agent", "%s (incarnation %u) is started: pid %ld", spawn->process, spawn->incarnation, (long)child->pid);
+        log_at(LOG_INFO, "agent", "%s (incarnation %u) is started: pid %ld", spawn->process, spawn->incarnation,
+               (long)child->pid);
     }
     report(agent, child);
 }
@@ -288,7 +296,8 @@ static void on_lease(void *arg)
 {
     struct agent *agent = arg;
     uint64_t lease_ns = agent->timeouts.lease_ns;
-    if (running_children(agent) == 0 && control_lost_ns(agent->control) > lease_ns && clock_now_ns() - agent->busy_ns > lease_ns)
+    if (running_children(agent) == 0 && control_lost_ns(agent->control) > lease_ns &&
+        clock_now_ns() - agent->busy_ns > lease_ns)
         stop(agent, "no scheduler for a whole lease, and nothing to supervise", 0);
     else
         loop_timer_set(agent->lease, lease_ns / 8);
@@ -301,7 +310,8 @@ static int take_spawn(struct agent *agent, const void *message, struct why *why)
     const struct wire_spawn *spawn = message;
     struct child *child = find_child(agent, spawn->process);
     if (spawn->role != ROLE_STAGE || strchr(spawn->process, '/') || spawn->process[0] == '.' || spawn->process[0] == '\0')
-        return why_set(why, ERR_INVALID, "'%s' as a %s is nothing that this agent can start", spawn->process, wire_role_name(spawn->role));
+        return why_set(why, ERR_INVALID, "'%s' as a %s is nothing that this agent can start", spawn->process,
+                       wire_role_name(spawn->role));
     if (agent->stopping)
         return 0;
     if (child && (child->pid || spawn->incarnation <= child->report.incarnation)) {

@@ -16,8 +16,10 @@ static const struct option {
     enum option_kind kind;
     size_t offset, size;
 } options[] = {
-#define OPTION(name, kind, member) {name, kind, offsetof(struct worker_arguments, member), \
-                                    sizeof((struct worker_arguments *)NULL)->member}
+#define OPTION(name, kind, member)                                                                                          \
+    {                                                                                                                       \
+        name, kind, offsetof(struct worker_arguments, member), sizeof((struct worker_arguments *)NULL)->member              \
+    }
     OPTION("--folder", OPTION_TEXT, folder),
     OPTION("--host", OPTION_TEXT, host),
     OPTION("--head", OPTION_TEXT, head),

@@ -29,7 +29,8 @@ int stage_main(int count, char **words);
 int probe_main(int count, char **words);
 
 /* Fills `arguments` and reads the run id. `needs` (NULL-terminated) are the options that must be there. */
-int command_arguments(int count, char **words, const char *const *needs, struct worker_arguments *arguments, struct why *why);
+int command_arguments(int count, char **words, const char *const *needs, struct worker_arguments *arguments,
+                      struct why *why);
 /* The exit code of a failure. */
 int command_exit(int err);
 

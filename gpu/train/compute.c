@@ -25,8 +25,12 @@ struct letter compute_letter(enum wire_type type, const void *payload, size_t ta
     buf_init(&buf, MESSAGE_FIXED + tail_bytes);
     if (!buf_reserve(&buf, MESSAGE_FIXED + tail_bytes) || wire_encode(type, payload, &buf, &why) < 0)
         BUG("message %d: %s", (int)type, why.text);
-    return (struct letter){.type = (uint16_t)type, .road = (uint8_t)road, .step = step, .micro_batch = micro_batch,
-                           .payload = buf.data, .bytes = buf_used(&buf)};
+    return (struct letter){.type = (uint16_t)type,
+                           .road = (uint8_t)road,
+                           .step = step,
+                           .micro_batch = micro_batch,
+                           .payload = buf.data,
+                           .bytes = buf_used(&buf)};
 }
 
 void compute_tell(struct compute *compute, enum wire_type type, const void *payload, uint64_t step)
@@ -66,20 +70,23 @@ static int accept_stamp(struct compute *compute, struct letter *letter)
     const struct profile *profile = &compute->settings.profile;
     struct wire_stamp stamp;
     int64_t windows = profile->validation_windows, micro_batch = profile->micro_batch;
-    const int64_t expected[] = {[STAMP_TRAIN] = profile->micro_batches, [STAMP_EVALUATE] = (windows + micro_batch - 1) / micro_batch,
+    const int64_t expected[] = {[STAMP_TRAIN] = profile->micro_batches,
+                                [STAMP_EVALUATE] = (windows + micro_batch - 1) / micro_batch,
                                 [STAMP_FINISH] = 0};
     if (wire_decode(WIRE_STAMP, letter->payload, letter->bytes, &stamp, NULL) < 0)
         BUG("the loop thread let a bad stamp pass");
     if (compute->stamped)
-        return compute_halt(compute, letter->step, "two stamps came at once, of step %" PRIu64 " and step %" PRIu64, compute->stamp_step,
-                            letter->step);
-    if (stamp.micro_batches != expected[stamp.kind] || stamp.keep > profile->hidden || (stamp.keep && profile->codec == CODEC_DENSE))
-        return compute_halt(compute, letter->step, "the stamp of step %" PRIu64 " has %u micro-batches and keeps %u channels: not this "
-                            "profile", letter->step, stamp.micro_batches, stamp.keep);
+        return compute_halt(compute, letter->step, "two stamps came at once, of step %" PRIu64 " and step %" PRIu64,
+                            compute->stamp_step, letter->step);
+    if (stamp.micro_batches != expected[stamp.kind] || stamp.keep > profile->hidden ||
+        (stamp.keep && profile->codec == CODEC_DENSE))
+        return compute_halt(compute, letter->step,
+                            "the stamp of step %" PRIu64 " has %u micro-batches and keeps %u channels: not this profile",
+                            letter->step, stamp.micro_batches, stamp.keep);
     bool follows = stamp.kind == STAMP_TRAIN ? letter->step == compute->trained + 1 : letter->step == compute->trained;
     if (compute->trained && !follows)
-        return compute_halt(compute, letter->step, "the stamp of step %" PRIu64 " came after training step %" PRIu64, letter->step,
-                            compute->trained);
+        return compute_halt(compute, letter->step, "the stamp of step %" PRIu64 " came after training step %" PRIu64,
+                            letter->step, compute->trained);
     compute->stamped = true;
     compute->stamp = stamp;
     compute->stamp_step = letter->step;
@@ -93,8 +100,10 @@ static int accept_next(struct compute *compute, struct letter *letter, int *arri
     const struct pass *pass = &compute->pass;
     if (!pass->running || letter->step != pass->step || letter->micro_batch != (uint32_t)*arrived ||
         *arrived >= pass->schedule.micro_batches)
-        return compute_halt(compute, letter->step, "%s of step %" PRIu64 ", micro-batch %u, came from %s when step %" PRIu64
-                            ", micro-batch %d, was next", what, letter->step, letter->micro_batch, peer, pass->step, *arrived);
+        return compute_halt(compute, letter->step,
+                            "%s of step %" PRIu64 ", micro-batch %u, came from %s when step %" PRIu64
+                            ", micro-batch %d, was next",
+                            what, letter->step, letter->micro_batch, peer, pass->step, *arrived);
     ring[*arrived % compute->most] = *letter;
     letter->payload = NULL;
     ++*arrived;
@@ -113,7 +122,8 @@ static int accept_grad(struct compute *compute, struct letter *letter)
     if (schedule->arrived_gradients >= schedule->forwarded)
         return compute_halt(compute, letter->step, "%s sent a gradient of step %" PRIu64 " before it had the activations",
                             compute->settings.downstream, letter->step);
-    return accept_next(compute, letter, &schedule->arrived_gradients, compute->grads, "the gradient", compute->settings.downstream);
+    return accept_next(compute, letter, &schedule->arrived_gradients, compute->grads, "the gradient",
+                       compute->settings.downstream);
 }
 
 static int accept_codec_state(struct compute *compute, struct letter *letter)
@@ -153,8 +163,8 @@ static int accept_knob(struct compute *compute, struct letter *letter)
     if (compute->first)
         drive_knob(compute, &knob);
     else
-        compute_say(compute, EVENT_WARN, compute->trained, "knob", "%s = %s is not taken: only the first stage stamps", knob.name,
-                    knob.value);
+        compute_say(compute, EVENT_WARN, compute->trained, "knob", "%s = %s is not taken: only the first stage stamps",
+                    knob.name, knob.value);
     return 0;
 }
 
@@ -162,8 +172,8 @@ static const struct {
     uint16_t type;
     int (*accept)(struct compute *compute, struct letter *letter);
 } acceptors[] = {
-    {WIRE_ACT, accept_act},     {WIRE_GRAD, accept_grad}, {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
-    {WIRE_TIED, accept_tied},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold}, {WIRE_KNOB, accept_knob},
+    {WIRE_ACT, accept_act},   {WIRE_GRAD, accept_grad},   {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
+    {WIRE_TIED, accept_tied}, {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},   {WIRE_KNOB, accept_knob},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)
@@ -268,15 +278,18 @@ static int load(struct compute *compute, struct why *why)
 static void tell_loaded(struct compute *compute)
 {
     struct stage_shape shape = shape_of(compute);
-    struct wire_ready ready = {.state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape),
-                               .memory_bytes = compute->memory_bytes};
+    struct wire_ready ready = {
+        .state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = compute->memory_bytes};
     compute_tell(compute, WIRE_READY, &ready, 0);
 }
 
 static void tell_failed(struct compute *compute, int err, const char *text)
 {
-    struct letter letter = {.type = MAIL_FAILED, .road = MAIL_CONTROL, .micro_batch = (uint32_t)-err,
-                            .payload = (uint8_t *)mem_text(text), .bytes = strlen(text)};
+    struct letter letter = {.type = MAIL_FAILED,
+                            .road = MAIL_CONTROL,
+                            .micro_batch = (uint32_t)-err,
+                            .payload = (uint8_t *)mem_text(text),
+                            .bytes = strlen(text)};
     mail_send(compute->mail, &letter, NULL);
 }
 
@@ -339,8 +352,8 @@ static int check(const struct compute_settings *settings, struct why *why)
     const struct wire_assign *assign = &settings->assign;
     bool first = assign->stage == 0, last = assign->stage + 1 == assign->stages;
     if (assign->stage >= assign->stages || assign->stages > PROFILE_MAX_STAGES || assign->in_flight == 0)
-        return why_set(why, ERR_INVALID, "stage %u of %u with %u micro-batches in flight: no such stage", assign->stage, assign->stages,
-                       assign->in_flight);
+        return why_set(why, ERR_INVALID, "stage %u of %u with %u micro-batches in flight: no such stage", assign->stage,
+                       assign->stages, assign->in_flight);
     if (first != (assign->first_layer == 0) || last != (assign->first_layer + assign->layers == profile->layers))
         return why_set(why, ERR_INVALID, "layers %u to %u of %" PRId64 " do not fit stage %u of %u", assign->first_layer,
                        assign->first_layer + assign->layers, profile->layers, assign->stage, assign->stages);
@@ -348,11 +361,13 @@ static int check(const struct compute_settings *settings, struct why *why)
         return why_set(why, ERR_INVALID, "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, profile->heads,
                        profile->hidden);
     if (most_micro_batches(profile) > UINT16_MAX)
-        return why_set(why, ERR_INVALID, "%" PRId64 " micro-batches in a pass: at most %d can be stamped", most_micro_batches(profile),
-                       UINT16_MAX);
+        return why_set(why, ERR_INVALID, "%" PRId64 " micro-batches in a pass: at most %d can be stamped",
+                       most_micro_batches(profile), UINT16_MAX);
     if (crossing_body_bytes(profile) > PROFILE_MESSAGE_BYTES)
-        return why_set(why, ERR_INVALID, "a micro-batch of %" PRId64 " × %" PRId64 " tokens does not fit one message; make "
-                       "train.micro_batch or train.sequence smaller", profile->micro_batch, profile->sequence);
+        return why_set(why, ERR_INVALID,
+                       "a micro-batch of %" PRId64 " × %" PRId64 " tokens does not fit one message; make "
+                       "train.micro_batch or train.sequence smaller",
+                       profile->micro_batch, profile->sequence);
     return 0;
 }
 
@@ -361,8 +376,8 @@ void compute_bounds(const struct compute_settings *settings, size_t *letters, si
     size_t most = (size_t)most_micro_batches(&settings->profile);
     size_t tied = (size_t)tied_count(&settings->profile, settings->assign.stages) * sizeof(float);
     *letters = 2 * most + LETTERS_SPARE + (size_t)tied_pieces(&settings->profile, settings->assign.stages);
-    *bytes = tied + tied / 64 + most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) + LETTERS_SPARE * MESSAGE_FIXED +
-             4 * (size_t)settings->profile.hidden * sizeof(float);
+    *bytes = tied + tied / 64 + most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) +
+             LETTERS_SPARE * MESSAGE_FIXED + 4 * (size_t)settings->profile.hidden * sizeof(float);
 }
 
 int compute_new(const struct compute_settings *settings, struct compute **compute, struct why *why)
@@ -384,8 +399,10 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
     err = stage_check(&shape, why);
     if (err)
         goto free_made;
-    made->rate = (struct rate){.cosine = profile->schedule == SCHEDULE_COSINE, .warmup = (uint64_t)profile->warmup,
-                               .steps = (uint64_t)profile->steps, .final_share = profile->final_share};
+    made->rate = (struct rate){.cosine = profile->schedule == SCHEDULE_COSINE,
+                               .warmup = (uint64_t)profile->warmup,
+                               .steps = (uint64_t)profile->steps,
+                               .final_share = profile->final_share};
     size_t windows = (size_t)profile->micro_batch * (size_t)(profile->sequence + 1);
     made->windows = mem_array(windows, sizeof *made->windows);
     made->inputs = mem_array(windows, sizeof *made->inputs);

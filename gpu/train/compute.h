@@ -1,8 +1,9 @@
 /*
- * The compute thread of a stage: it owns the device, the model, the codecs and (on stage 0) the data, and speaks with the loop thread by
- * mail only. Its life: load → READY_LOADED → passes as stage 0 stamps them → ended.
+ * The compute thread of a stage: it owns the device, the model, the codecs and (on stage 0) the data, and speaks with the
+ * loop thread by mail only. Its life: load → READY_LOADED → passes as stage 0 stamps them → ended.
  *
- * It ends when stopped, when the step was abandoned because a peer is lost, and when it found that the stages do not agree any more
+ * It ends when stopped, when the step was abandoned because a peer is lost, and when it found that the stages do not agree
+ * any more
  * ("drift"). Memory and weights stay as they are until compute_free.
  */
 #ifndef KEDGE_TRAIN_COMPUTE_H
@@ -14,8 +15,8 @@
 
 struct compute_settings {
     struct profile profile;
-    struct wire_assign assign;  /* without its tail */
-    char name[WIRE_NAME];       /* ours, "r0s1" */
+    struct wire_assign assign;                       /* without its tail */
+    char name[WIRE_NAME];                            /* ours, "r0s1" */
     char upstream[WIRE_NAME], downstream[WIRE_NAME]; /* names of the neighbours, "" where there is none */
 };
 

@@ -182,8 +182,8 @@ static void dial(void *arg)
     control->link = link_new(control->loop, road, &settings, &callbacks, control);
 }
 
-struct control *control_new(struct loop *loop, const struct control_settings *settings, const struct control_callbacks *callbacks,
-                            void *arg)
+struct control *control_new(struct loop *loop, const struct control_settings *settings,
+                            const struct control_callbacks *callbacks, void *arg)
 {
     struct control *control = mem_new(sizeof *control);
     control->loop = loop;

@@ -1,6 +1,7 @@
 /*
- * What crosses a boundary: a micro-batch as a wire message, made by the boundary's codec, and back. Every message is checked against
- * what the stamp and the profile say it must be; a difference means that the stages do not agree (drift), and the stage halts.
+ * What crosses a boundary: a micro-batch as a wire message, made by the boundary's codec, and back. Every message is checked
+ * against what the stamp and the profile say it must be; a difference means that the stages do not agree (drift), and the
+ * stage halts.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -29,8 +30,11 @@ void crossing_shape(const struct compute *compute, uint32_t index, struct micro_
     int64_t sequences = profile->micro_batch, left = profile->validation_windows - (int64_t)index * sequences;
     if (!trains && left < sequences)
         sequences = left;
-    *micro_batch = (struct micro_batch){.index = index, .slot = (int)index % compute->slots, .sequences = sequences,
-                                        .tokens = profile->sequence, .rows = sequences * profile->sequence};
+    *micro_batch = (struct micro_batch){.index = index,
+                                        .slot = (int)index % compute->slots,
+                                        .sequences = sequences,
+                                        .tokens = profile->sequence,
+                                        .rows = sequences * profile->sequence};
     micro_batch->use = (struct codec_use){
         .step = pass->step,
         .micro_batch = index,
@@ -67,8 +71,8 @@ static size_t id_count(const struct micro_batch *micro_batch)
 
 /* ---- both directions ---- */
 
-static int check_mask(struct compute *compute, const struct micro_batch *micro_batch, struct boundary *boundary, uint32_t theirs,
-                      const char *peer)
+static int check_mask(struct compute *compute, const struct micro_batch *micro_batch, struct boundary *boundary,
+                      uint32_t theirs, const char *peer)
 {
     if (theirs == 0)
         return 0;
@@ -76,20 +80,22 @@ static int check_mask(struct compute *compute, const struct micro_batch *micro_b
     if (ours == theirs)
         return 0;
     return compute_halt(compute, compute->pass.step,
-                        "the masks of boundary %u differ in step %" PRIu64 ", micro-batch %u: checksum %08x here, %08x at %s",
+                        "the masks of boundary %u differ in step %" PRIu64
+                        ", micro-batch %u: checksum %08x here, %08x at %s",
                         boundary->settings.boundary, compute->pass.step, micro_batch->index, ours, theirs, peer);
 }
 
-static int halt_size(struct compute *compute, const struct micro_batch *micro_batch, const char *what, const char *peer, size_t bytes,
-                     size_t expected)
+static int halt_size(struct compute *compute, const struct micro_batch *micro_batch, const char *what, const char *peer,
+                     size_t bytes, size_t expected)
 {
     return compute_halt(compute, compute->pass.step,
-                        "%s of step %" PRIu64 ", micro-batch %u, from %s have %zu bytes instead of %zu", what, compute->pass.step,
-                        micro_batch->index, peer, bytes, expected);
+                        "%s of step %" PRIu64 ", micro-batch %u, from %s have %zu bytes instead of %zu", what,
+                        compute->pass.step, micro_batch->index, peer, bytes, expected);
 }
 
 /* What bf16 without a mask would have cost on this lane. Evaluation is exact for everybody, so it is only counted apart. */
-static void note_dense(const struct compute *compute, const struct micro_batch *micro_batch, size_t coded, struct letter *letter)
+static void note_dense(const struct compute *compute, const struct micro_batch *micro_batch, size_t coded,
+                       struct letter *letter)
 {
     letter->evaluation = compute->pass.stamp.kind == STAMP_EVALUATE;
     if (!letter->evaluation)
@@ -112,16 +118,18 @@ static int decode_activations(struct compute *compute, const struct micro_batch 
     size_t coded = codec_bytes(&compute->up.settings, &micro_batch->use);
     if (act->sequences != micro_batch->sequences || act->tokens != micro_batch->tokens || act->id_bytes != width)
         return compute_halt(compute, compute->pass.step,
-                            "%s sent %u × %u positions with %u-byte ids in step %" PRIu64 ", micro-batch %u; here it is %" PRId64
-                            " × %" PRId64 " with %d", peer, act->sequences, act->tokens, act->id_bytes, compute->pass.step,
-                            micro_batch->index, micro_batch->sequences, micro_batch->tokens, width);
+                            "%s sent %u × %u positions with %u-byte ids in step %" PRIu64
+                            ", micro-batch %u; here it is %" PRId64 " × %" PRId64 " with %d",
+                            peer, act->sequences, act->tokens, act->id_bytes, compute->pass.step, micro_batch->index,
+                            micro_batch->sequences, micro_batch->tokens, width);
     if (act->body.bytes != ids + coded)
         return halt_size(compute, micro_batch, "the activations", peer, act->body.bytes, ids + coded);
     get_ids(compute->windows, act->body.data, count, width);
     struct model_shape shape = {.vocabulary = compute->settings.profile.vocabulary};
     if (!model_ids_fit(&shape, compute->windows, (int64_t)count))
-        return compute_halt(compute, compute->pass.step, "%s sent a token id beyond the vocabulary in step %" PRIu64 ", micro-batch %u",
-                            peer, compute->pass.step, micro_batch->index);
+        return compute_halt(compute, compute->pass.step,
+                            "%s sent a token id beyond the vocabulary in step %" PRIu64 ", micro-batch %u", peer,
+                            compute->pass.step, micro_batch->index);
     int err = check_mask(compute, micro_batch, &compute->up, act->mask_checksum, peer);
     struct why why = {0};
     if (!err && codec_decode(compute->up.codec, &micro_batch->use, act->body.data + ids, coded,
@@ -159,7 +167,8 @@ int crossing_send_activations(struct compute *compute, const struct micro_batch 
         .mask_checksum = debug_checksum(compute, &compute->down, micro_batch),
         .body = {compute->body, (uint32_t)(ids + coded)},
     };
-    struct letter letter = compute_letter(WIRE_ACT, &act, ids + coded, MAIL_DOWNSTREAM, compute->pass.step, micro_batch->index);
+    struct letter letter =
+        compute_letter(WIRE_ACT, &act, ids + coded, MAIL_DOWNSTREAM, compute->pass.step, micro_batch->index);
     note_dense(compute, micro_batch, coded, &letter);
     compute->pass.act_bytes = letter.bytes;
     return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
@@ -244,12 +253,14 @@ int crossing_send_reference(struct compute *compute)
     uint32_t version = (uint32_t)compute->measured;
     compute->measured = 0;
     if (codec_export(compute->down.codec, version, &state, &bytes) < 0)
-        return compute_halt(compute, compute->stamp_step, "the channel means of step %u at boundary %u are not finite, but its loss is",
-                            version, compute->down.settings.boundary);
+        return compute_halt(compute, compute->stamp_step,
+                            "the channel means of step %u at boundary %u are not finite, but its loss is", version,
+                            compute->down.settings.boundary);
     int err = codec_import(compute->down.codec, version, state, bytes, &why);
     if (err)
         BUG("own codec state: %s", why.text);
-    struct wire_codec_state message = {.boundary = (uint16_t)compute->stage, .version = version, .body = {state, (uint32_t)bytes}};
+    struct wire_codec_state message = {
+        .boundary = (uint16_t)compute->stage, .version = version, .body = {state, (uint32_t)bytes}};
     struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, bytes, MAIL_DOWNSTREAM, version, 0);
     mem_free(state);
     return mail_send(compute->mail, &letter, NULL);
@@ -265,6 +276,7 @@ int crossing_receive_reference(struct compute *compute, const struct letter *let
         return compute_halt(compute, letter->step, "%s sent the codec state of boundary %u", compute->settings.upstream,
                             message.boundary);
     if (codec_import(compute->up.codec, message.version, message.body.data, message.body.bytes, &why) < 0)
-        return compute_halt(compute, letter->step, "codec state %u from %s: %s", message.version, compute->settings.upstream, why.text);
+        return compute_halt(compute, letter->step, "codec state %u from %s: %s", message.version, compute->settings.upstream,
+                            why.text);
     return 0;
 }

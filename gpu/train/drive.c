@@ -1,10 +1,12 @@
 /*
- * What stage 0 decides for its replica: which pass comes next, what its stamp says, and the verdict on a finished training step.
+ * What stage 0 decides for its replica: which pass comes next, what its stamp says, and the verdict on a finished training
+ * step.
  *
  *   EVALUATE (step 0) → TRAIN 1 … N, EVALUATE after every train.evaluate_every-th → EVALUATE (step N) → FINISH
  *
- * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. A gradient or loss that is
- * not finite is never applied: the next stamp says so. Three in a row, and stage 0 stamps no more until it is started again.
+ * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. A gradient or loss
+ * that is not finite is never applied: the next stamp says so. Three in a row, and stage 0 stamps no more until it is
+ * started again.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -64,8 +66,8 @@ void drive_knob(struct compute *compute, const struct wire_knob *knob)
     while (i < drive->knob_count && drive->knobs[i].ledger != knob->ledger)
         i++;
     if (i == KNOBS_MOST) {
-        compute_say(compute, EVENT_WARN, drive->next, "knob", "%s = %s is not taken: %d changes wait already", knob->name, knob->value,
-                    KNOBS_MOST);
+        compute_say(compute, EVENT_WARN, drive->next, "knob", "%s = %s is not taken: %d changes wait already", knob->name,
+                    knob->value, KNOBS_MOST);
         return;
     }
     drive->knobs[i] = *knob;
@@ -150,14 +152,17 @@ static void tell_bad(struct compute *compute)
     struct drive *drive = &compute->drive;
     uint64_t dropped = compute->optimizer.skipped + 1;
     const char *what = isfinite(compute->pass.loss) ? "the gradient" : "the loss";
-    compute_say(compute, EVENT_ALERT, drive->newest, "non-finite", "%s of step %" PRIu64 " is not finite: its optimiser step is dropped, "
-                "%" PRIu64 " dropped so far", what, drive->newest, dropped);
+    compute_say(compute, EVENT_ALERT, drive->newest, "non-finite",
+                "%s of step %" PRIu64 " is not finite: its optimiser step is dropped, %" PRIu64 " dropped so far",
+                what, drive->newest, dropped);
     if (++drive->bad_in_row < BAD_MOST)
         return;
     drive->held = true;
     drive->bad_in_row = 0;
-    compute_say(compute, EVENT_ALERT, drive->newest, "frozen", "%d steps in a row were not finite: training holds with the weights "
-                "of before; lower train.learning_rate or mask.rate, then resume", BAD_MOST);
+    compute_say(compute, EVENT_ALERT, drive->newest, "frozen",
+                "%d steps in a row were not finite: training holds with the weights "
+                "of before; lower train.learning_rate or mask.rate, then resume",
+                BAD_MOST);
 }
 
 void drive_judge(struct compute *compute)
@@ -185,8 +190,8 @@ void drive_start(struct compute *compute, const struct wire_start *start)
         drive->next = start->first_step ? start->first_step : 1;
         drive->evaluated = drive->next > 1; /* goes on where another process left off */
     } else if (drive->held && start->first_step != drive->next) {
-        compute_say(compute, EVENT_INFO, drive->next, "start", "goes on with step %" PRIu64 ", not with step %" PRIu64, drive->next,
-                    start->first_step);
+        compute_say(compute, EVENT_INFO, drive->next, "start", "goes on with step %" PRIu64 ", not with step %" PRIu64,
+                    drive->next, start->first_step);
     }
     drive->started = true;
     drive->held = false;

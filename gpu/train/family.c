@@ -40,7 +40,10 @@ bool family_look(pid_t pid, struct family_member *member)
         field = strchr(field + 1, ' ');
     if (!field || sscanf(field, "%llu", &start) != 1)
         return false;
-    *member = (struct family_member){.pid = pid, .parent = (pid_t)parent, .session = (pid_t)session, .start = start,
+    *member = (struct family_member){.pid = pid,
+                                     .parent = (pid_t)parent,
+                                     .session = (pid_t)session,
+                                     .start = start,
                                      .zombie = state == 'Z' || state == 'X'};
     return true;
 }

@@ -1,6 +1,6 @@
 /*
- * Processes that we started, and theirs: looked up in /proc by parent and session, never by name. The agent is a child subreaper, so
- * whatever its descendants leave behind becomes its own child, even when it made a session of its own.
+ * Processes that we started, and theirs: looked up in /proc by parent and session, never by name. The agent is a child
+ * subreaper, so whatever its descendants leave behind becomes its own child, even when it made a session of its own.
  */
 #ifndef KEDGE_TRAIN_FAMILY_H
 #define KEDGE_TRAIN_FAMILY_H
@@ -27,8 +27,8 @@ int family_signal(pid_t root, int number);
 /* Signal all living members of a session; the number of them. A session's number is not given away while it has members. */
 int family_signal_session(pid_t session, int number);
 
-/* Start a program in a session of its own: stdin from /dev/null, stdout and stderr appended to `log`. `environment` is one more
- * NAME=VALUE. Failure of exec is a failure here. */
+/* Start a program in a session of its own: stdin from /dev/null, stdout and stderr appended to `log`. `environment` is one
+ * more NAME=VALUE. Failure of exec is a failure here. */
 int family_start(const char *const *argv, const char *log, const char *environment, pid_t *pid, struct why *why);
 
 #endif

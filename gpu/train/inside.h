@@ -1,6 +1,6 @@
 /*
- * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass), crossing.c
- * (messages of a boundary) and tied.c. Everything here belongs to the compute thread.
+ * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass),
+ * crossing.c (messages of a boundary) and tied.c. Everything here belongs to the compute thread.
  */
 #ifndef KEDGE_TRAIN_INSIDE_H
 #define KEDGE_TRAIN_INSIDE_H
@@ -57,9 +57,9 @@ struct pass {
     uint64_t step;
     struct wire_stamp stamp;
     struct schedule schedule;
-    double loss;      /* Σ over targets of the micro-batches so far; NaN = not known yet */
+    double loss; /* Σ over targets of the micro-batches so far; NaN = not known yet */
     uint64_t targets;
-    double squares;   /* of this and all later stages, after the last backward */
+    double squares; /* of this and all later stages, after the last backward */
     uint64_t began_ns, compute_ns, wait_ns[WAIT_CAUSES];
     uint64_t waiting_since_ns; /* of one wait without any progress; for the stall notice */
     bool stall_told;
@@ -99,9 +99,9 @@ struct compute {
     struct pass pass;
     bool stamped; /* a stamp has arrived that no pass has begun with */
     struct wire_stamp stamp;
-    uint64_t stamp_step, trained;     /* trained: newest training step begun */
-    uint64_t measured;                /* step of the reference measurement that waits for its verdict; 0 = none */
-    uint32_t version;                 /* of the codec state that every boundary has; 0 = none */
+    uint64_t stamp_step, trained; /* trained: newest training step begun */
+    uint64_t measured;            /* step of the reference measurement that waits for its verdict; 0 = none */
+    uint32_t version;             /* of the codec state that every boundary has; 0 = none */
     uint64_t idle_since_ns;       /* end of the newest pass: waits for a stamp count from there */
     uint64_t times_ns[TIMES_KEPT];
     unsigned times_count;
@@ -114,7 +114,8 @@ void compute_say(struct compute *compute, enum event_level level, uint64_t step,
     __attribute__((format(printf, 5, 6)));
 /* The stages do not agree any more: an alert, and ERR_INVALID to leave the pass with. */
 int compute_halt(struct compute *compute, uint64_t step, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Take one letter, waiting at most so long, and put it where it belongs. 0, ERR_AGAIN (none), ERR_GONE (an order), ERR_INVALID. */
+/* Take one letter, waiting at most so long, and put it where it belongs. 0, ERR_AGAIN (none), ERR_GONE (an order),
+ * ERR_INVALID. */
 int compute_accept(struct compute *compute, uint64_t at_most_ns);
 /* An encoded message as a letter. */
 struct letter compute_letter(enum wire_type type, const void *payload, size_t tail_bytes, enum mail_road road, uint64_t step,
@@ -143,7 +144,7 @@ size_t crossing_body_bytes(const struct profile *profile); /* of the largest mes
 /* ---- tied.c: the gradient of an embedding that is the head too, when first and last stage are not the same ---- */
 int64_t tied_count(const struct profile *profile, int stages); /* floats; 0 = nothing to exchange */
 int64_t tied_pieces(const struct profile *profile, int stages);
-int tied_send(struct compute *compute, enum mail_road road);  /* all pieces of our gradient */
+int tied_send(struct compute *compute, enum mail_road road); /* all pieces of our gradient */
 int tied_accept(struct compute *compute, struct letter *letter);
 int tied_add(struct compute *compute);    /* first stage, after its last backward: all pieces must be here */
 int tied_settle(struct compute *compute); /* before the owed step is applied: did the sum come? */

@@ -26,7 +26,8 @@ struct mail {
 
 static void queue_init(struct queue *queue, size_t most_letters, size_t most_bytes)
 {
-    *queue = (struct queue){.capacity = most_letters + SPARE_LETTERS, .most_letters = most_letters, .most_bytes = most_bytes};
+    *queue =
+        (struct queue){.capacity = most_letters + SPARE_LETTERS, .most_letters = most_letters, .most_bytes = most_bytes};
     queue->letters = mem_array(queue->capacity, sizeof *queue->letters);
 }
 

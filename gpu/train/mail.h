@@ -1,14 +1,16 @@
 /*
- * The one crossing between a worker's two threads: the loop thread owns links, the compute thread owns device, model, codecs and data.
+ * The one crossing between a worker's two threads: the loop thread owns links, the compute thread owns device, model, codecs
+ * and data.
  *
  *   loop thread     mail_post ──► inbox (bounded) ──► mail_take      compute thread     (mutex and condition)
  *                mail_collect ◄── outbox (bounded) ◄── mail_send                        (loop_wake)
  *
- * A letter is a wire message with its encoded payload; whoever has the letter owns the payload, nothing is copied on the way.
- * Both queues have their maxima from birth. A full inbox is a peer that breaks its credit. A full outbox holds the compute thread,
- * which cannot deadlock: the loop thread empties it without waiting for anybody.
+ * A letter is a wire message with its encoded payload; whoever has the letter owns the payload, nothing is copied on the
+ * way. Both queues have their maxima from birth. A full inbox is a peer that breaks its credit. A full outbox holds the
+ * compute thread, which cannot deadlock: the loop thread empties it without waiting for anybody.
  *
- * Two orders overtake the queues: stop and abandon. The compute thread looks for them between micro-batches and in every wait.
+ * Two orders overtake the queues: stop and abandon. The compute thread looks for them between micro-batches and in every
+ * wait.
  */
 #ifndef KEDGE_TRAIN_MAIL_H
 #define KEDGE_TRAIN_MAIL_H
@@ -29,14 +31,14 @@ enum mail_type {
 };
 
 struct letter {
-    uint16_t type;         /* enum wire_type or enum mail_type */
-    uint8_t road;          /* enum mail_road: where to, or where from */
+    uint16_t type; /* enum wire_type or enum mail_type */
+    uint8_t road;  /* enum mail_road: where to, or where from */
     uint64_t step;
     uint32_t micro_batch;
-    uint8_t *payload;      /* encoded; mem_free */
+    uint8_t *payload; /* encoded; mem_free */
     size_t bytes;
-    bool evaluation;       /* of an evaluation pass: counted apart, it costs the same with every codec */
-    uint64_t dense_bytes;  /* what a dense bf16 exchange would have sent in its place; 0 = n/a or evaluation */
+    bool evaluation;      /* of an evaluation pass: counted apart, it costs the same with every codec */
+    uint64_t dense_bytes; /* what a dense bf16 exchange would have sent in its place; 0 = n/a or evaluation */
 };
 
 enum mail_order { MAIL_STOP = 1 << 0, MAIL_ABANDON = 1 << 1 };
@@ -63,10 +65,11 @@ void mail_set_roads(struct mail *mail, const struct mail_roads *roads);
 
 /* ---- compute thread ---- */
 unsigned mail_orders(struct mail *mail);
-/* 0; ERR_AGAIN: `at_most_ns` passed, or the roads changed (look again); ERR_GONE: there is an order (those before it are dropped). */
+/* 0; ERR_AGAIN: `at_most_ns` passed, or the roads changed (look again); ERR_GONE: there is an order (those before it are
+ * dropped). */
 int mail_take(struct mail *mail, struct letter *letter, uint64_t at_most_ns);
-/* Takes letter->payload over. Waits while the outbox is full; `waited_ns` (may be NULL) grows by that. ERR_GONE after an order, but
- * letters to MAIL_CONTROL and mail_type letters go through, so that the end can be told. */
+/* Takes letter->payload over. Waits while the outbox is full; `waited_ns` (may be NULL) grows by that. ERR_GONE after an
+ * order, but letters to MAIL_CONTROL and mail_type letters go through, so that the end can be told. */
 int mail_send(struct mail *mail, const struct letter *letter, uint64_t *waited_ns);
 void mail_get_roads(struct mail *mail, struct mail_roads *roads);
 

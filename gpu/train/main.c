@@ -14,8 +14,10 @@ static const struct command {
 } commands[] = {
     {"agent", "--folder RUN --host NAME --head HOST:PORT [--timeout 10s] [--plain]",
      "supervise the worker processes of one run on this host", agent_main},
-    {"stage", "--folder RUN --name NAME --host NAME --head HOST:PORT --incarnation N --listen HOST:PORT [--announce HOST:PORT] [--timeout 10s] "
-     "[--plain]", "be one pipeline stage; started by the agent", stage_main},
+    {"stage",
+     "--folder RUN --name NAME --host NAME --head HOST:PORT --incarnation N --listen HOST:PORT [--announce HOST:PORT] "
+     "[--timeout 10s] [--plain]",
+     "be one pipeline stage; started by the agent", stage_main},
     {"probe", "FOLDER", "print the shape of a Hugging Face checkpoint as settings", probe_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
@@ -26,8 +28,8 @@ static int help_main(int count, char **words)
     (void)count, (void)words;
     printf("usage:\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        printf("  kedge-worker %s%s%s\n      %s\n", commands[i].name, commands[i].arguments[0] ? " " : "", commands[i].arguments,
-               commands[i].help);
+        printf("  kedge-worker %s%s%s\n      %s\n", commands[i].name, commands[i].arguments[0] ? " " : "",
+               commands[i].arguments, commands[i].help);
     return EXIT_DONE;
 }
 

@@ -1,6 +1,7 @@
 /*
- * The learning rate as a pure function of the step: linear warm-up, then constant or cosine. Steps count from 1; the first step
- * has 1/warmup of the base rate, step `warmup` the whole of it, and the last step of a cosine final_share of it. The base is live.
+ * The learning rate as a pure function of the step: linear warm-up, then constant or cosine. Steps count from 1; the first
+ * step has 1/warmup of the base rate, step `warmup` the whole of it, and the last step of a cosine final_share of it. The
+ * base is live.
  */
 #ifndef KEDGE_TRAIN_RATE_H
 #define KEDGE_TRAIN_RATE_H

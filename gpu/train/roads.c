@@ -1,6 +1,6 @@
 /*
- * See roads.h. An `end` is one link with what we know about it: the road of a side, or a stranger whose ROAD has not come yet (kedged
- * tells both neighbours at the same time, so the dialler may be faster than our own word from kedged).
+ * See roads.h. An `end` is one link with what we know about it: the road of a side, or a stranger whose ROAD has not come
+ * yet (kedged tells both neighbours at the same time, so the dialler may be faster than our own word from kedged).
  */
 #include "gpu/train/roads.h"
 
@@ -89,8 +89,8 @@ static int check_peer(const struct roads *roads, const struct wire_hello *peer, 
     if (peer->role != ROLE_STAGE)
         return why_set(why, ERR_REFUSED, "%s is a %s; data roads are for stages", peer->name, wire_role_name(peer->role));
     if (peer->profile_hash != roads->settings.hello.profile_hash)
-        return why_set(why, ERR_REFUSED, "%s works by another profile (hash %016" PRIx64 ", here it is %016" PRIx64 ")", peer->name,
-                       peer->profile_hash, roads->settings.hello.profile_hash);
+        return why_set(why, ERR_REFUSED, "%s works by another profile (hash %016" PRIx64 ", here it is %016" PRIx64 ")",
+                       peer->name, peer->profile_hash, roads->settings.hello.profile_hash);
     return 0;
 }
 
@@ -200,8 +200,10 @@ static struct road *dress(struct roads *roads, struct road *road, bool dialled, 
 {
     const struct profile *profile = roads->settings.profile;
     if (dialled && (profile->slow_rate_bps || profile->slow_delay_ns || profile->slow_jitter_ns)) {
-        struct slow_settings slow = {.rate_bps = profile->slow_rate_bps, .delay_ns = profile->slow_delay_ns,
-                                     .jitter_ns = profile->slow_jitter_ns, .seed = (uint64_t)profile->seed};
+        struct slow_settings slow = {.rate_bps = profile->slow_rate_bps,
+                                     .delay_ns = profile->slow_delay_ns,
+                                     .jitter_ns = profile->slow_jitter_ns,
+                                     .seed = (uint64_t)profile->seed};
         road = road_slow(roads->loop, road, &slow);
     }
     if (roads->settings.credentials)
@@ -382,7 +384,8 @@ bool roads_sample(const struct roads *roads, enum mail_road index, enum wire_lan
 
 /* ---- life ---- */
 
-struct roads *roads_new(struct loop *loop, const struct roads_settings *settings, const struct roads_callbacks *callbacks, void *arg)
+struct roads *roads_new(struct loop *loop, const struct roads_settings *settings, const struct roads_callbacks *callbacks,
+                        void *arg)
 {
     struct roads *roads = mem_new(sizeof *roads);
     roads->loop = loop;

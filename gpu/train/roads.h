@@ -1,7 +1,7 @@
 /*
- * The data roads of a stage: at most one upstream and one downstream. kedged names the neighbour and says who dials (ROAD); whoever
- * comes in must be the one that was named, of this run and this profile. A dial that fails is tried again until form_ns is over.
- * A road that stood and is lost stays lost: the step in it is torn.
+ * The data roads of a stage: at most one upstream and one downstream. kedged names the neighbour and says who dials (ROAD);
+ * whoever comes in must be the one that was named, of this run and this profile. A dial that fails is tried again until
+ * form_ns is over. A road that stood and is lost stays lost: the step in it is torn.
  *
  * All on the loop's thread.
  */
@@ -37,7 +37,8 @@ struct roads_callbacks {
     void (*closed)(void *arg); /* after roads_close: nothing is left */
 };
 
-struct roads *roads_new(struct loop *loop, const struct roads_settings *settings, const struct roads_callbacks *callbacks, void *arg);
+struct roads *roads_new(struct loop *loop, const struct roads_settings *settings, const struct roads_callbacks *callbacks,
+                        void *arg);
 void roads_free(struct roads *roads);
 void roads_expect(struct roads *roads, const struct wire_road *road); /* also again, with another address */
 void roads_incoming(struct roads *roads, struct road *road, const char *from);

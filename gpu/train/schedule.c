@@ -15,8 +15,9 @@ int schedule_limit(int stage, int stages, int micro_batches, int slots, double t
     int behind = stages - 1 - stage; /* stages after this one */
     double pace = fmax(t, transfer);
     double wanted = behind + 1;
-    /* From the start of a forward until its gradient is back own and later stages compute once and 2·behind hops pass. One more,
-     * because what arrives in the middle of a computation waits for its end: the bare formula loses up to 11 %, this 7 %. */
+    /* From the start of a forward until its gradient is back own and later stages compute once and 2·behind hops pass. One
+     * more, because what arrives in the middle of a computation waits for its end: the bare formula loses up to 11 %, this 7
+     * %. */
     if (pace > 0 && behind > 0 && delay + transfer > 0)
         wanted = fmax(wanted, 1 + ceil(((behind + 1) * t + 2.0 * behind * (delay + transfer)) / pace - 1e-9));
     int limit = wanted < slots ? (int)wanted : slots;

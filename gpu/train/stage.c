@@ -1,60 +1,29 @@
 /*
- * `kedge-worker stage`: the loop thread of a stage. It owns the road to kedged, the data roads and the listener; all that computes is
- * behind the mailbox. Messages for the compute thread are checked here and put into its inbox; what it sends goes out here.
+ * `kedge-worker stage`: the loop thread of a stage. It owns the road to kedged, the data roads and the listener; all that
+ * computes is behind the mailbox (relay.c feeds it). Orders of kedged for the compute thread are checked here and put into
+ * its inbox.
  *
  *   hello → ASSIGN → (compute thread loads) READY loaded → ROAD … → READY roads → START → passes → DONE
  *
- * STOP is answered at once, whatever the compute thread does: goodbye on all roads, and the process ends when the compute thread has
- * (between two micro-batches), or without it shortly before the grace is over. A lost data road abandons the step; the stage then keeps
- * its memory and waits for STOP. A lost kedged changes nothing: the stage trains on and dials again.
+ * STOP is answered at once, whatever the compute thread does: goodbye on all roads, and the process ends when the compute
+ * thread has (between two micro-batches), or without it shortly before the grace is over. A lost data road abandons the
+ * step; the stage then keeps its memory and waits for STOP. A lost kedged changes nothing: the stage trains on and dials
+ * again.
  */
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/train/command.h"
-#include "gpu/train/compute.h"
-#include "gpu/train/control.h"
-#include "gpu/train/mail.h"
-#include "gpu/train/roads.h"
+#include "gpu/train/worker.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
-#include "ssh/base/text.h"
-
-#define TELEMETRY_NS CLOCK_SECOND
-#define LOOK_NS (20 * CLOCK_MS) /* at the queues of the data roads while something lies in them */
-
-struct worker {
-    struct worker_arguments arguments;
-    struct loop *loop;
-    struct credentials *credentials; /* NULL: plain */
-    struct control *control;
-    struct listener *listener;
-    struct timeouts timeouts;
-    struct loop_timer *deadline, *telemetry, *look, *lease;
-    pid_t agent; /* who started us */
-
-    struct profile profile; /* since ASSIGN */
-    struct wire_assign assign;
-    struct roads *roads; /* NULL before ASSIGN */
-    struct mail *mail;
-    struct compute *compute;
-
-    struct wire_ready ready; /* state 0: not loaded yet */
-    bool started, done, ended, broken, stopping, control_over, roads_over;
-    uint64_t done_step, busy_ns; /* busy_ns: when a pass last moved */
-    uint64_t act_sent, act_received; /* already told in samples */
-    char broken_why[WIRE_TEXT];
-    int exit_err;
-    char exit_why[600];
-};
 
 /* ---- the end ---- */
 
-static void check_over(struct worker *worker)
+void stage_check_over(struct worker *worker)
 {
     if (worker->stopping && worker->control_over && worker->roads_over && worker->ended)
         loop_stop(worker->loop);
@@ -67,8 +36,7 @@ static void on_deadline(void *arg)
     loop_stop(worker->loop);
 }
 
-/* Goodbye on all roads now; the compute thread ends when it looks up. */
-static void stop(struct worker *worker, int err, const char *reason, uint64_t grace_ns)
+void stage_stop(struct worker *worker, int err, const char *reason, uint64_t grace_ns)
 {
     if (worker->stopping)
         return;
@@ -88,7 +56,7 @@ static void stop(struct worker *worker, int err, const char *reason, uint64_t gr
         roads_close(worker->roads, reason, patience_ns / 2);
     else
         worker->roads_over = true;
-    check_over(worker);
+    stage_check_over(worker);
 }
 
 static void on_signal(int number, void *arg)
@@ -96,7 +64,7 @@ static void on_signal(int number, void *arg)
     struct worker *worker = arg;
     char reason[80];
     snprintf(reason, sizeof reason, "signal %d (%s)", number, number == SIGTERM ? "Terminated" : "Interrupt");
-    stop(worker, 0, reason, worker->timeouts.grace_ns);
+    stage_stop(worker, 0, reason, worker->timeouts.grace_ns);
 }
 
 /* Nobody is left to say STOP: no kedged for a whole lease, no agent, and nothing moves. */
@@ -106,14 +74,15 @@ static void on_lease(void *arg)
     uint64_t lease_ns = worker->timeouts.lease_ns;
     bool alone = control_lost_ns(worker->control) > lease_ns && getppid() != worker->agent;
     if (alone && clock_now_ns() - worker->busy_ns > lease_ns)
-        stop(worker, ERR_GONE, "no scheduler and no agent for a whole lease, and nothing to compute", worker->timeouts.grace_ns);
+        stage_stop(worker, ERR_GONE, "no scheduler and no agent for a whole lease, and nothing to compute",
+                   worker->timeouts.grace_ns);
     else
         loop_timer_set(worker->lease, lease_ns / 8);
 }
 
 /* ---- words to kedged ---- */
 
-static void say(struct worker *worker, enum event_level level, const char *code, const char *text)
+void stage_say(struct worker *worker, enum event_level level, const char *code, const char *text)
 {
     struct wire_event event = {.level = (uint8_t)level};
     snprintf(event.code, sizeof event.code, "%s", code);
@@ -127,245 +96,14 @@ static void tell_state(struct worker *worker)
 {
     if (!worker->ready.state)
         return;
-    control_send(worker->control, WIRE_READY, &(struct wire_ready){.state = READY_LOADED, .parameters = worker->ready.parameters,
-                                                                   .memory_bytes = worker->ready.memory_bytes});
+    control_send(worker->control, WIRE_READY,
+                 &(struct wire_ready){.state = READY_LOADED,
+                                      .parameters = worker->ready.parameters,
+                                      .memory_bytes = worker->ready.memory_bytes});
     if (worker->ready.state == READY_ROADS)
         control_send(worker->control, WIRE_READY, &worker->ready);
     if (worker->done)
         control_send(worker->control, WIRE_DONE, &(struct wire_done){.step = worker->done_step});
-}
-
-static void check_ready(struct worker *worker)
-{
-    bool upstream = worker->assign.stage == 0 || roads_stand(worker->roads, MAIL_UPSTREAM);
-    bool downstream = worker->assign.stage + 1 == worker->assign.stages || roads_stand(worker->roads, MAIL_DOWNSTREAM);
-    if (worker->ready.state != READY_LOADED || !upstream || !downstream)
-        return;
-    worker->ready.state = READY_ROADS;
-    control_send(worker->control, WIRE_READY, &worker->ready);
-}
-
-/* ---- data roads ---- */
-
-static void measure(struct worker *worker)
-{
-    struct mail_roads roads;
-    roads_measure(worker->roads, &roads);
-    mail_set_roads(worker->mail, &roads);
-    if (roads.unsent[MAIL_UPSTREAM] || roads.unsent[MAIL_DOWNSTREAM])
-        loop_timer_set(worker->look, LOOK_NS);
-}
-
-static void on_look(void *arg)
-{
-    measure(arg);
-}
-
-static void on_road_up(enum mail_road side, void *arg)
-{
-    struct worker *worker = arg;
-    (void)side;
-    measure(worker);
-    check_ready(worker);
-}
-
-/* The step cannot be finished any more. Weights and memory stay. */
-static void break_off(struct worker *worker, const char *text)
-{
-    if (!worker->broken)
-        snprintf(worker->broken_why, sizeof worker->broken_why, "%s", text);
-    worker->broken = true;
-    mail_order(worker->mail, MAIL_ABANDON);
-}
-
-static void on_road_lost(enum mail_road side, const char *peer, int err, const char *reason, void *arg)
-{
-    struct worker *worker = arg;
-    char text[WIRE_TEXT];
-    (void)side;
-    snprintf(text, sizeof text, "lost %s: %.300s", peer, reason);
-    say(worker, err ? EVENT_ALERT : EVENT_WARN, err ? "peer-lost" : "peer-left", text);
-    break_off(worker, text);
-}
-
-static void on_roads_closed(void *arg)
-{
-    struct worker *worker = arg;
-    worker->roads_over = true;
-    check_over(worker);
-}
-
-/* What may come from which side, checked before the compute thread sees it. */
-static int on_data(enum mail_road side, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
-                   struct why *why)
-{
-    static const struct {
-        uint16_t type;
-        uint8_t side;
-    } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM}, {WIRE_CODEC_STATE, MAIL_UPSTREAM},
-                 {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM}};
-    union { /* only the check counts */
-        struct wire_stamp stamp;
-        struct wire_act act;
-        struct wire_codec_state codec_state;
-        struct wire_grad grad;
-        struct wire_tied tied;
-    } decoded;
-    struct worker *worker = arg;
-    size_t i = 0;
-    while (i < sizeof allowed / sizeof *allowed && (allowed[i].type != header->type || allowed[i].side != side))
-        i++;
-    if (i == sizeof allowed / sizeof *allowed)
-        return why_set(why, ERR_INVALID, "a %s has no place on this road", wire_find(header->type)->name);
-    int err = wire_decode(header->type, payload, bytes, &decoded, why);
-    if (err)
-        return err;
-    struct letter letter = {.type = header->type, .road = (uint8_t)side, .step = header->step, .micro_batch = header->micro_batch,
-                            .payload = mem_copy(payload, bytes), .bytes = bytes};
-    worker->busy_ns = clock_now_ns();
-    err = mail_post(worker->mail, &letter);
-    measure(worker);
-    if (err == ERR_FULL)
-        return why_set(why, ERR_INVALID, "more messages came than there is credit for");
-    return 0; /* after an order what comes is dropped */
-}
-
-/* ---- from the compute thread ---- */
-
-static uint64_t resident_bytes(void)
-{
-    uint8_t *text = NULL;
-    size_t bytes = 0;
-    uint64_t pages = 0;
-    char *end;
-    if (file_read("/proc/self/statm", 256, &text, &bytes, NULL) < 0)
-        return 0;
-    strtoull((char *)text, &end, 10);
-    pages = strtoull(end, NULL, 10);
-    mem_free(text);
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-/* The compute thread does not see the roads: their part of a sample is filled in here. */
-static void send_sample(struct worker *worker, const struct letter *letter)
-{
-    struct wire_sample sample;
-    if (wire_decode(WIRE_SAMPLE, letter->payload, letter->bytes, &sample, NULL) < 0)
-        BUG("a sample of our own cannot be read");
-    if (sample.kind == STAMP_TRAIN) {
-        uint64_t sent, received;
-        roads_act_bytes(worker->roads, &sent, &received);
-        sample.sent_act_bytes = sent - worker->act_sent;
-        sample.received_act_bytes = received - worker->act_received;
-        worker->act_sent = sent;
-        worker->act_received = received;
-        sample.memory_bytes = resident_bytes();
-    }
-    /* Every step has its own key: no sample replaces another. An evaluation is too dear to be lost with a road. */
-    control_sample(worker->control, WIRE_SAMPLE, &sample, (uint32_t)sample.step << 2 | sample.kind, sample.kind == STAMP_EVALUATE);
-}
-
-static void take_ready(struct worker *worker, const struct letter *letter)
-{
-    if (wire_decode(WIRE_READY, letter->payload, letter->bytes, &worker->ready, NULL) < 0)
-        BUG("a READY of our own cannot be read");
-    control_send(worker->control, WIRE_READY, &worker->ready);
-    check_ready(worker);
-}
-
-static void take_done(struct worker *worker, const struct letter *letter)
-{
-    worker->done = true;
-    worker->done_step = letter->step;
-    control_send(worker->control, WIRE_DONE, &(struct wire_done){.step = letter->step});
-}
-
-static void take_event(struct worker *worker, const struct letter *letter)
-{
-    struct wire_event event;
-    if (wire_decode(WIRE_EVENT, letter->payload, letter->bytes, &event, NULL) < 0)
-        BUG("an EVENT of our own cannot be read");
-    log_at(event.level == EVENT_INFO ? LOG_INFO : LOG_WARN, "stage", "%s: %s", event.code, event.text);
-    if (strcmp(event.code, "drift") == 0 && !worker->broken) {
-        worker->broken = true;
-        snprintf(worker->broken_why, sizeof worker->broken_why, "%s", event.text);
-    }
-    control_send(worker->control, WIRE_EVENT, &event);
-}
-
-static void take_knob_used(struct worker *worker, const struct letter *letter)
-{
-    struct wire_knob_used used;
-    if (wire_decode(WIRE_KNOB_USED, letter->payload, letter->bytes, &used, NULL) < 0)
-        BUG("a KNOB_USED of our own cannot be read");
-    control_send(worker->control, WIRE_KNOB_USED, &used);
-}
-
-static void take_failed(struct worker *worker, const struct letter *letter)
-{
-    char text[600];
-    snprintf(text, sizeof text, "%.*s", (int)letter->bytes, (const char *)letter->payload);
-    stop(worker, -(int)letter->micro_batch, text, worker->timeouts.grace_ns);
-}
-
-static void take_ended(struct worker *worker, const struct letter *letter)
-{
-    (void)letter;
-    compute_join(worker->compute);
-    worker->ended = true;
-    check_over(worker);
-}
-
-static void take_letter(struct worker *worker, struct letter *letter)
-{
-    static const struct {
-        uint16_t type;
-        void (*take)(struct worker *worker, const struct letter *letter);
-    } takers[] = {
-        {WIRE_SAMPLE, send_sample},         {WIRE_READY, take_ready},   {WIRE_DONE, take_done},  {WIRE_EVENT, take_event},
-        {WIRE_KNOB_USED, take_knob_used}, {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
-    };
-    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
-        if (takers[i].type == letter->type) {
-            takers[i].take(worker, letter);
-            mem_free(letter->payload);
-            return;
-        }
-    BUG("a letter of type %u to kedged", letter->type);
-}
-
-static void on_mail(void *arg)
-{
-    struct worker *worker = arg;
-    struct letter letter;
-    bool sent = false;
-    while (mail_collect(worker->mail, &letter) == 0) {
-        worker->busy_ns = clock_now_ns();
-        if (letter.road == MAIL_CONTROL) {
-            take_letter(worker, &letter);
-            continue;
-        }
-        sent = true;
-        if (roads_send(worker->roads, &letter) == ERR_FULL) { /* credit makes this impossible unless a peer breaks it */
-            say(worker, EVENT_ALERT, "drift", "a road's queue is full beyond all credit");
-            break_off(worker, "a road's queue is full beyond all credit");
-        }
-    }
-    if (sent)
-        measure(worker);
-}
-
-static void on_telemetry(void *arg)
-{
-    struct worker *worker = arg;
-    loop_timer_set(worker->telemetry, TELEMETRY_NS);
-    for (int side = 0; side < MAIL_CONTROL; side++)
-        for (int lane = 0; lane < LANE_COUNT; lane++) {
-            struct wire_road_sample sample;
-            if (!roads_sample(worker->roads, (enum mail_road)side, (enum wire_lane)lane, &sample))
-                continue;
-            control_sample(worker->control, WIRE_ROAD_SAMPLE, &sample, (uint32_t)(side * LANE_COUNT + lane), false);
-        }
 }
 
 /* ---- from kedged ---- */
@@ -374,27 +112,6 @@ static void neighbour(const struct worker *worker, int stage, char *out)
 {
     if (stage >= 0 && stage < worker->assign.stages)
         snprintf(out, WIRE_NAME, "r%us%d", worker->assign.replica, stage);
-}
-
-static void open_roads(struct worker *worker, uint64_t profile_hash, size_t queue_bytes)
-{
-    static const struct roads_callbacks callbacks = {.up = on_road_up, .message = on_data, .lost = on_road_lost, .closed = on_roads_closed};
-    struct roads_settings settings = {
-        .profile = &worker->profile,
-        .credentials = worker->credentials,
-        .timeouts = worker->timeouts,
-        .run_id = worker->arguments.run_id,
-        .uplink_bps = worker->assign.uplink_bps,
-        .incarnation = (uint32_t)worker->arguments.incarnation,
-        .hello = {.role = ROLE_STAGE, .profile_hash = profile_hash},
-        .queue_bytes = queue_bytes,
-    };
-    control_hello(&settings.hello);
-    memcpy(settings.hello.name, worker->arguments.name, sizeof settings.hello.name);
-    memcpy(settings.hello.host, worker->arguments.host, sizeof settings.hello.host);
-    memcpy(settings.folder, worker->arguments.folder, sizeof settings.folder);
-    worker->roads = roads_new(worker->loop, &settings, &callbacks, worker);
-    loop_timer_set(worker->telemetry, TELEMETRY_NS);
 }
 
 static int begin_compute(struct worker *worker, uint64_t profile_hash, struct why *why)
@@ -409,8 +126,8 @@ static int begin_compute(struct worker *worker, uint64_t profile_hash, struct wh
     int err = compute_new(settings, &worker->compute, why);
     if (!err) {
         compute_bounds(settings, &letters, &bytes);
-        worker->mail = mail_new(worker->loop, on_mail, worker, letters, bytes);
-        open_roads(worker, profile_hash, bytes);
+        worker->mail = mail_new(worker->loop, relay_on_mail, worker, letters, bytes);
+        relay_open(worker, profile_hash, bytes);
         err = compute_start(worker->compute, worker->mail, why);
         worker->ended = err != 0;
     }
@@ -432,14 +149,16 @@ static int take_assign(struct worker *worker, const void *message, struct why *w
         control_set(worker->control, hash, &worker->timeouts);
         worker->assign = *assign;
         worker->assign.settings = (struct wire_bytes){0};
-        log_at(LOG_INFO, "stage", "is stage %u of %u of replica %u: layers %u to %u, %u micro-batches in flight, %u threads, profile %016"
-               PRIx64, assign->stage, assign->stages, assign->replica, assign->first_layer, assign->first_layer + assign->layers - 1u,
-               assign->in_flight, assign->threads, hash);
+        log_at(
+            LOG_INFO, "stage",
+            "is stage %u of %u of replica %u: layers %u to %u, %u micro-batches in flight, %u threads, profile %016" PRIx64,
+            assign->stage, assign->stages, assign->replica, assign->first_layer, assign->first_layer + assign->layers - 1u,
+            assign->in_flight, assign->threads, hash);
         err = begin_compute(worker, hash, &reason);
     }
     (void)why;
     if (err)
-        stop(worker, err, reason.text, worker->timeouts.grace_ns);
+        stage_stop(worker, err, reason.text, worker->timeouts.grace_ns);
     return 0;
 }
 
@@ -456,7 +175,7 @@ static int take_stop(struct worker *worker, const void *message, struct why *why
 {
     const struct wire_stop *order = message;
     (void)why;
-    stop(worker, 0, order->reason[0] ? order->reason : "by order", order->grace_ms * CLOCK_MS);
+    stage_stop(worker, 0, order->reason[0] ? order->reason : "by order", order->grace_ms * CLOCK_MS);
     return 0;
 }
 
@@ -468,7 +187,7 @@ static int take_start(struct worker *worker, const void *message, struct why *wh
         return why_set(why, ERR_INVALID, "a START came before the ASSIGN");
     if (worker->broken) {
         snprintf(text, sizeof text, "cannot go on: %.340s", worker->broken_why);
-        say(worker, EVENT_ALERT, "peer-lost", text);
+        stage_say(worker, EVENT_ALERT, "peer-lost", text);
     }
     worker->started = true;
     return 0;
@@ -508,7 +227,8 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
     if (!err)
         err = takers[i].take(worker, &decoded, why);
     if (!err && takers[i].computes) {
-        struct letter letter = {.type = header->type, .road = MAIL_CONTROL, .payload = mem_copy(payload, bytes), .bytes = bytes};
+        struct letter letter = {
+            .type = header->type, .road = MAIL_CONTROL, .payload = mem_copy(payload, bytes), .bytes = bytes};
         err = mail_post(worker->mail, &letter);
         if (err == ERR_FULL)
             return why_set(why, ERR_FULL, "orders come faster than they can be obeyed");
@@ -528,10 +248,10 @@ static void on_control_down(int err, const char *reason, bool final, void *arg)
     struct worker *worker = arg;
     worker->control_over = final;
     if (final && !worker->stopping)
-        stop(worker, err ? err : ERR_GONE, reason, worker->timeouts.grace_ns);
+        stage_stop(worker, err ? err : ERR_GONE, reason, worker->timeouts.grace_ns);
     else if (!final)
         log_at(LOG_WARN, "stage", "no road to the scheduler: %s", reason);
-    check_over(worker);
+    stage_check_over(worker);
 }
 
 /* ---- begin ---- */
@@ -591,8 +311,7 @@ static int begin(struct worker *worker, struct why *why)
     if (!worker->listener)
         return why->err;
     worker->deadline = loop_timer_new(worker->loop, on_deadline, worker);
-    worker->telemetry = loop_timer_new(worker->loop, on_telemetry, worker);
-    worker->look = loop_timer_new(worker->loop, on_look, worker);
+    relay_timers(worker);
     worker->lease = loop_timer_new(worker->loop, on_lease, worker);
     loop_timer_set(worker->lease, worker->timeouts.lease_ns / 8);
     int err = loop_signal(worker->loop, SIGTERM, on_signal, worker, why);

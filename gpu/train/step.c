@@ -1,12 +1,13 @@
 /*
  * One pass as a list of phases: read `phases` from top to bottom.
  *
- * A pass is a training step, an evaluation, or the end (which only settles what is owed). Stage 0 stamps it; every other stage obeys
- * the stamp that came down the pipeline, so nothing that must agree is decided twice. Forward and backward go in the order
- * 0, 1, 2, … on every stage whatever the timing, gradients are summed in that order: results do not depend on the network.
+ * A pass is a training step, an evaluation, or the end (which only settles what is owed). Stage 0 stamps it; every other
+ * stage obeys the stamp that came down the pipeline, so nothing that must agree is decided twice. Forward and backward go in
+ * the order 0, 1, 2, … on every stage whatever the timing, gradients are summed in that order: results do not depend on the
+ * network.
  *
- * The optimiser step of a training step is owed until the next stamp, which carries the verdict on its gradient: apply (with the
- * clip scale of the global norm) or drop (not finite somewhere).
+ * The optimiser step of a training step is owed until the next stamp, which carries the verdict on its gradient: apply (with
+ * the clip scale of the global norm) or drop (not finite somewhere).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -50,7 +51,8 @@ static int pass_limit(const struct compute *compute)
                           (double)compute->roads.delay_ns / 1e9, transfer);
 }
 
-/* A wait for the gradient of something that has not left yet, or for activations while gradients have not left, is the road's. */
+/* A wait for the gradient of something that has not left yet, or for activations while gradients have not left, is the
+ * road's. */
 static enum wait_cause true_cause(const struct compute *compute, enum wait_cause cause)
 {
     const struct schedule *schedule = &compute->pass.schedule;
@@ -69,8 +71,9 @@ static void tell_stall(struct compute *compute, enum wait_cause cause, uint64_t 
         return;
     pass->stall_told = true;
     bool gradient = cause == WAIT_GRAD;
-    compute_say(compute, EVENT_WARN, pass->step, "stalled", "waits for %s of step %" PRIu64 ", micro-batch %d, from %s for %" PRIu64
-                " s now; the road stands", gradient ? "the gradient" : "the activations", pass->step,
+    compute_say(compute, EVENT_WARN, pass->step, "stalled",
+                "waits for %s of step %" PRIu64 ", micro-batch %d, from %s for %" PRIu64 " s now; the road stands",
+                gradient ? "the gradient" : "the activations", pass->step,
                 gradient ? pass->schedule.backwarded : pass->schedule.forwarded,
                 gradient ? compute->settings.downstream : compute->settings.upstream,
                 (now_ns - pass->waiting_since_ns) / CLOCK_SECOND);
@@ -129,7 +132,8 @@ static int step_forward(struct compute *compute)
     if (err)
         return err;
     split_windows(compute, &micro_batch);
-    const float *y = stage_forward(compute->model, micro_batch.slot, compute->inputs, x, micro_batch.sequences, micro_batch.tokens);
+    const float *y =
+        stage_forward(compute->model, micro_batch.slot, compute->inputs, x, micro_batch.sequences, micro_batch.tokens);
     if (compute->last) {
         pass->loss += stage_loss(compute->model, micro_batch.slot, compute->targets, loss_scale(compute));
         pass->targets += (uint64_t)micro_batch.rows;
@@ -221,12 +225,15 @@ static int phase_check(struct compute *compute)
     const struct boundary *both[] = {&compute->up, &compute->down};
     for (int i = 0; i < 2; i++)
         if (both[i]->codec && stamp->kind == STAMP_TRAIN && !codec_holds(both[i]->codec, stamp->codec_version))
-            return compute_halt(compute, compute->pass.step, "step %" PRIu64 " asks for version %u of the codec state, which boundary %u "
-                                "does not have (the newest is %u)", compute->pass.step, stamp->codec_version, both[i]->settings.boundary,
+            return compute_halt(compute, compute->pass.step,
+                                "step %" PRIu64 " asks for version %u of the codec state, which boundary %u "
+                                "does not have (the newest is %u)",
+                                compute->pass.step, stamp->codec_version, both[i]->settings.boundary,
                                 codec_newest(both[i]->codec));
     if (stamp->apply && !compute->optimizer.owed)
-        return compute_halt(compute, compute->pass.step, "the stamp of step %" PRIu64 " applies an optimiser step that was not computed "
-                            "here", compute->pass.step);
+        return compute_halt(compute, compute->pass.step,
+                            "the stamp of step %" PRIu64 " applies an optimiser step that was not computed here",
+                            compute->pass.step);
     return 0;
 }
 

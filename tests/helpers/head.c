@@ -159,10 +159,17 @@ static void on_road(struct road *road, const char *from, void *arg)
     if (head->credentials)
         road = road_tls(head->loop, road, head->credentials, true, &why);
     assert_non_null(road);
-    struct link_settings settings = {.run_id = head->run_id, .incarnation = 1, .heartbeat_ns = head->timeouts.heartbeat_ns,
-                                     .silent_ns = head->timeouts.silent_ns, .greet_ns = head->timeouts.greet_ns};
-    settings.hello = (struct wire_hello){.version = WIRE_VERSION, .role = ROLE_SCHEDULER, .program = "head", .name = "kedged",
-                                         .host = "kedged", .pid = (uint32_t)getpid()};
+    struct link_settings settings = {.run_id = head->run_id,
+                                     .incarnation = 1,
+                                     .heartbeat_ns = head->timeouts.heartbeat_ns,
+                                     .silent_ns = head->timeouts.silent_ns,
+                                     .greet_ns = head->timeouts.greet_ns};
+    settings.hello = (struct wire_hello){.version = WIRE_VERSION,
+                                         .role = ROLE_SCHEDULER,
+                                         .program = "head",
+                                         .name = "kedged",
+                                         .host = "kedged",
+                                         .pid = (uint32_t)getpid()};
     int i = 0;
     while (i < HEAD_PEERS && head->greeting[i])
         i++;
@@ -210,9 +217,23 @@ struct head_peer *head_start_stage(struct head *head, const char *name, const ch
     char timeout[32];
     snprintf(timeout, sizeof timeout, "%lums", (unsigned long)(head->timeout_ns / CLOCK_MS));
     struct head_peer *peer = find_or_add(head, name);
-    const char *words[] = {"stage", "--folder", head->place.folder, "--name", name, "--host", host, "--head",
-                           listener_address(head->listener), "--incarnation", "1", "--listen", "127.0.0.1:0", "--timeout", timeout,
-                           head->credentials ? NULL : "--plain", NULL};
+    const char *words[] = {"stage",
+                           "--folder",
+                           head->place.folder,
+                           "--name",
+                           name,
+                           "--host",
+                           host,
+                           "--head",
+                           listener_address(head->listener),
+                           "--incarnation",
+                           "1",
+                           "--listen",
+                           "127.0.0.1:0",
+                           "--timeout",
+                           timeout,
+                           head->credentials ? NULL : "--plain",
+                           NULL};
     peer->pid = head_run_program(head_program(), words, -1);
     return peer;
 }
@@ -248,7 +269,8 @@ void head_show_logs(struct head *head)
         fprintf(stderr, "no logs\n");
 }
 
-void head_until(struct head *head, bool (*when)(struct head *head, void *arg), void *arg, uint64_t limit_ns, const char *what)
+void head_until(struct head *head, bool (*when)(struct head *head, void *arg), void *arg, uint64_t limit_ns,
+                const char *what)
 {
     uint64_t until_ns = clock_now_ns() + limit_ns;
     for (;;) {

@@ -1,6 +1,6 @@
 /*
- * A kedged of a few lines for tests of the worker: it listens, greets agents and stages, remembers what they say, and says what the test
- * tells it to. It decides nothing.
+ * A kedged of a few lines for tests of the worker: it listens, greets agents and stages, remembers what they say, and says
+ * what the test tells it to. It decides nothing.
  */
 #ifndef KEDGE_TESTS_HEAD_H
 #define KEDGE_TESTS_HEAD_H
@@ -25,7 +25,7 @@ struct head_peer {
     char name[WIRE_NAME];
     struct link *link; /* NULL: not connected now */
     struct wire_hello hello;
-    pid_t pid; /* when the test started it; 0 = gone and reaped */
+    pid_t pid;  /* when the test started it; 0 = gone and reaped */
     int status; /* of waitpid */
     int hellos, ready;
     bool said_bye, done;
@@ -71,7 +71,8 @@ void head_say(struct head_peer *peer, enum wire_type type, const void *message);
 void head_stop(struct head *head, uint32_t grace_ms); /* STOP to all */
 
 /* Turn the loop until `when` says true; fails the test with `what` after the deadline. */
-void head_until(struct head *head, bool (*when)(struct head *head, void *arg), void *arg, uint64_t limit_ns, const char *what);
+void head_until(struct head *head, bool (*when)(struct head *head, void *arg), void *arg, uint64_t limit_ns,
+                const char *what);
 /* Turn the loop for so long. */
 void head_for(struct head *head, uint64_t ns);
 /* The first event with this code from this process, NULL when there is none. */

@@ -1,6 +1,6 @@
 /*
- * A real agent under a kedged of a few lines: it starts processes, tells how they ended, leaves nothing behind, is alone on its lock,
- * and survives the loss of its kedged.
+ * A real agent under a kedged of a few lines: it starts processes, tells how they ended, leaves nothing behind, is alone on
+ * its lock, and survives the loss of its kedged.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 struct scene {
     struct head head;
     struct head_peer *agent;
-    char line[700]; /* the newest line that an agent said to its starter */
+    char line[700];    /* the newest line that an agent said to its starter */
     char program[600]; /* "" = the real one */
 };
 
@@ -50,8 +50,17 @@ static void read_line(struct scene *scene, int fd)
 static pid_t start_agent(struct scene *scene, const char *head)
 {
     int ends[2];
-    const char *words[] = {"agent", "--folder", scene->head.place.folder, "--host", "a", "--head", head, "--timeout", "4s",
-                           scene->head.credentials ? NULL : "--plain", NULL};
+    const char *words[] = {"agent",
+                           "--folder",
+                           scene->head.place.folder,
+                           "--host",
+                           "a",
+                           "--head",
+                           head,
+                           "--timeout",
+                           "4s",
+                           scene->head.credentials ? NULL : "--plain",
+                           NULL};
     assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     pid_t pid = head_run_program(scene->program[0] ? scene->program : head_program(), words, ends[1]);
     close(ends[1]);
@@ -188,11 +197,12 @@ static void make_stubborn(struct scene *scene)
     snprintf(scene->program, sizeof scene->program, "%.500s/bin/real", scene->head.place.folder);
     snprintf(copy, sizeof copy, "cp '%s' '%s'", head_program(), scene->program);
     assert_int_equal(system(copy), 0);
-    snprintf(script, sizeof script,
-             "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\nsetsid sleep 1000 &\n(setsid sh -c 'sleep 1000 & sleep 1000' &)\nsleep 0.5\n"
-             "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -q '^PLACE=%s$' && echo ${p#/proc/}; done "
-             ">'%s/family.new'\nmv '%s/family.new' '%s/family'\nwhile :; do sleep 1; done\n",
-             scene->head.place.folder, scene->head.place.folder, scene->head.place.folder, scene->head.place.folder);
+    snprintf(
+        script, sizeof script,
+        "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\nsetsid sleep 1000 &\n(setsid sh -c 'sleep 1000 & sleep 1000' &)\nsleep 0.5\n"
+        "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -q '^PLACE=%s$' && echo ${p#/proc/}; done "
+        ">'%s/family.new'\nmv '%s/family.new' '%s/family'\nwhile :; do sleep 1; done\n",
+        scene->head.place.folder, scene->head.place.folder, scene->head.place.folder, scene->head.place.folder);
     snprintf(path, sizeof path, "%s/bin/kedge-worker", scene->head.place.folder);
     assert_int_equal(file_write(path, script, strlen(script), 0700, NULL), 0);
     setenv("PLACE", scene->head.place.folder, 1);

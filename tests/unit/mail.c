@@ -1,6 +1,6 @@
 /*
- * The mailbox between two real threads: nothing is lost, doubled or reordered, bounds hold, orders overtake, waits end. Run it under
- * SAN=thread as well.
+ * The mailbox between two real threads: nothing is lost, doubled or reordered, bounds hold, orders overtake, waits end. Run
+ * it under SAN=thread as well.
  */
 #include "gpu/train/mail.h"
 

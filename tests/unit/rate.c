@@ -1,4 +1,5 @@
-/* The learning rate's shape: warm-up reaches the base exactly, the cosine ends at the final share, nothing jumps or divides by 0. */
+/* The learning rate's shape: warm-up reaches the base exactly, the cosine ends at the final share, nothing jumps or divides
+ * by 0. */
 #include "gpu/train/rate.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /*
- * The pipeline schedule in a simulated pipeline: stages with their own forward and backward times, full-duplex roads with a delay
- * and a serialisation time. Properties: no deadlock, every send has one matching receive in the order 0 … M−1, never more than
- * `limit` micro-batches in a stage, and the time of method.md §7.
+ * The pipeline schedule in a simulated pipeline: stages with their own forward and backward times, full-duplex roads with a
+ * delay and a serialisation time. Properties: no deadlock, every send has one matching receive in the order 0 … M−1, never
+ * more than `limit` micro-batches in a stage, and the time of method.md §7.
  */
 #include "gpu/train/schedule.h"
 
@@ -18,7 +18,7 @@
 
 enum { MAX_STAGES = 8, MAX_MICRO = 64 };
 
-struct pipe { /* one direction of one road */
+struct pipe {                 /* one direction of one road */
     double free_at;           /* the sender's end is busy until then */
     double arrive[MAX_MICRO]; /* when micro-batch k is at the other end */
     int sent, received;
@@ -122,8 +122,9 @@ static double sim_run(struct sim *sim)
     }
     for (int i = 0; i < sim->stages; i++) {
         if (schedule_next(&sim->schedule[i]) != SCHEDULE_DONE)
-            fail_msg("deadlock: stage %d of %d, %d micro-batches, limit %d, stands at %d forward and %d backward", i, sim->stages,
-                     sim->micro_batches, sim->limit[i], sim->schedule[i].forwarded, sim->schedule[i].backwarded);
+            fail_msg("deadlock: stage %d of %d, %d micro-batches, limit %d, stands at %d forward and %d backward", i,
+                     sim->stages, sim->micro_batches, sim->limit[i], sim->schedule[i].forwarded,
+                     sim->schedule[i].backwarded);
         int crossing = i < sim->stages - 1 ? sim->micro_batches : 0;
         assert_int_equal(sim->down[i].sent, crossing);
         assert_int_equal(sim->down[i].received, crossing);
@@ -145,7 +146,8 @@ static void no_deadlock_whatever_the_times(void **state)
     (void)state;
     uint32_t counter = 0;
     for (int run = 0; run < 3000; run++) {
-        struct sim sim = {.stages = 1 + (int)(draw(&counter) * MAX_STAGES), .micro_batches = 1 + (int)(draw(&counter) * MAX_MICRO)};
+        struct sim sim = {.stages = 1 + (int)(draw(&counter) * MAX_STAGES),
+                          .micro_batches = 1 + (int)(draw(&counter) * MAX_MICRO)};
         sim.delay = draw(&counter) * draw(&counter);
         sim.transfer = draw(&counter) * draw(&counter);
         int slots = 1 + (int)(draw(&counter) * 40);
@@ -153,10 +155,9 @@ static void no_deadlock_whatever_the_times(void **state)
             sim.forward[i] = 0.001 + draw(&counter) * 0.1;
             sim.backward[i] = 0.001 + draw(&counter) * 0.2;
             /* Each stage measures for itself: limits need not agree, and some runs have wild ones. */
-            sim.limit[i] = run % 3 == 0
-                               ? 1 + (int)(draw(&counter) * slots)
-                               : schedule_limit(i, sim.stages, sim.micro_batches, slots, sim.forward[i] + sim.backward[i], sim.delay,
-                                                sim.transfer);
+            sim.limit[i] = run % 3 == 0 ? 1 + (int)(draw(&counter) * slots)
+                                        : schedule_limit(i, sim.stages, sim.micro_batches, slots,
+                                                         sim.forward[i] + sim.backward[i], sim.delay, sim.transfer);
             assert_true(sim.limit[i] >= 1 && sim.limit[i] <= slots);
         }
         sim_run(&sim);
@@ -206,12 +207,12 @@ static void standard_limit_is_clearly_worse_on_slow_roads(void **state)
 static void limit_keeps_its_bounds(void **state)
 {
     (void)state;
-    assert_int_equal(schedule_limit(0, 4, 16, 64, 0.1, 0, 0), 4);       /* no delay: the standard depth */
-    assert_int_equal(schedule_limit(3, 4, 16, 64, 0.1, 10, 1), 1);      /* the last stage never waits for a gradient */
-    assert_int_equal(schedule_limit(0, 4, 2, 64, 0.1, 0, 0), 2);        /* not more than there are */
-    assert_int_equal(schedule_limit(0, 8, 64, 3, 0.15, 0.067, 0), 3);   /* memory decides */
-    assert_int_equal(schedule_limit(0, 8, 64, 64, 0, 0, 0), 8);         /* nothing measured */
-    assert_int_equal(schedule_limit(0, 2, 64, 64, 1e-6, 1e9, 0), 64);   /* absurd measurements stay in range */
+    assert_int_equal(schedule_limit(0, 4, 16, 64, 0.1, 0, 0), 4);     /* no delay: the standard depth */
+    assert_int_equal(schedule_limit(3, 4, 16, 64, 0.1, 10, 1), 1);    /* the last stage never waits for a gradient */
+    assert_int_equal(schedule_limit(0, 4, 2, 64, 0.1, 0, 0), 2);      /* not more than there are */
+    assert_int_equal(schedule_limit(0, 8, 64, 3, 0.15, 0.067, 0), 3); /* memory decides */
+    assert_int_equal(schedule_limit(0, 8, 64, 64, 0, 0, 0), 8);       /* nothing measured */
+    assert_int_equal(schedule_limit(0, 2, 64, 64, 1e-6, 1e9, 0), 64); /* absurd measurements stay in range */
     assert_int_equal(schedule_limit(0, 1, 16, 64, 0.1, 0, 0), 1);
 }
 

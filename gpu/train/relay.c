@@ -1,0 +1,284 @@
+/*
+ * Between the data roads and the mailbox: what comes is checked and put into the inbox, what the compute thread sends goes
+ * out, and the numbers of the roads become telemetry. The payload of a message is copied once on its way in and never on its
+ * way out.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu/train/worker.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/file.h"
+#include "ssh/base/log.h"
+#include "ssh/base/mem.h"
+
+#define TELEMETRY_NS CLOCK_SECOND
+#define LOOK_NS (20 * CLOCK_MS) /* at the queues of the data roads while something lies in them */
+
+static void check_ready(struct worker *worker)
+{
+    bool upstream = worker->assign.stage == 0 || roads_stand(worker->roads, MAIL_UPSTREAM);
+    bool downstream = worker->assign.stage + 1 == worker->assign.stages || roads_stand(worker->roads, MAIL_DOWNSTREAM);
+    if (worker->ready.state != READY_LOADED || !upstream || !downstream)
+        return;
+    worker->ready.state = READY_ROADS;
+    control_send(worker->control, WIRE_READY, &worker->ready);
+}
+
+/* ---- data roads ---- */
+
+static void measure(struct worker *worker)
+{
+    struct mail_roads roads;
+    roads_measure(worker->roads, &roads);
+    mail_set_roads(worker->mail, &roads);
+    if (roads.unsent[MAIL_UPSTREAM] || roads.unsent[MAIL_DOWNSTREAM])
+        loop_timer_set(worker->look, LOOK_NS);
+}
+
+static void on_look(void *arg)
+{
+    measure(arg);
+}
+
+static void on_road_up(enum mail_road side, void *arg)
+{
+    struct worker *worker = arg;
+    (void)side;
+    measure(worker);
+    check_ready(worker);
+}
+
+/* The step cannot be finished any more. Weights and memory stay. */
+static void break_off(struct worker *worker, const char *text)
+{
+    if (!worker->broken)
+        snprintf(worker->broken_why, sizeof worker->broken_why, "%s", text);
+    worker->broken = true;
+    mail_order(worker->mail, MAIL_ABANDON);
+}
+
+static void on_road_lost(enum mail_road side, const char *peer, int err, const char *reason, void *arg)
+{
+    struct worker *worker = arg;
+    char text[WIRE_TEXT];
+    (void)side;
+    snprintf(text, sizeof text, "lost %s: %.300s", peer, reason);
+    stage_say(worker, err ? EVENT_ALERT : EVENT_WARN, err ? "peer-lost" : "peer-left", text);
+    break_off(worker, text);
+}
+
+static void on_roads_closed(void *arg)
+{
+    struct worker *worker = arg;
+    worker->roads_over = true;
+    stage_check_over(worker);
+}
+
+/* What may come from which side, checked before the compute thread sees it. */
+static int on_data(enum mail_road side, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
+                   struct why *why)
+{
+    static const struct {
+        uint16_t type;
+        uint8_t side;
+    } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM},    {WIRE_CODEC_STATE, MAIL_UPSTREAM},
+                   {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM}};
+    union { /* only the check counts */
+        struct wire_stamp stamp;
+        struct wire_act act;
+        struct wire_codec_state codec_state;
+        struct wire_grad grad;
+        struct wire_tied tied;
+    } decoded;
+    struct worker *worker = arg;
+    size_t i = 0;
+    while (i < sizeof allowed / sizeof *allowed && (allowed[i].type != header->type || allowed[i].side != side))
+        i++;
+    if (i == sizeof allowed / sizeof *allowed)
+        return why_set(why, ERR_INVALID, "a %s has no place on this road", wire_find(header->type)->name);
+    int err = wire_decode(header->type, payload, bytes, &decoded, why);
+    if (err)
+        return err;
+    struct letter letter = {.type = header->type,
+                            .road = (uint8_t)side,
+                            .step = header->step,
+                            .micro_batch = header->micro_batch,
+                            .payload = mem_copy(payload, bytes),
+                            .bytes = bytes};
+    worker->busy_ns = clock_now_ns();
+    err = mail_post(worker->mail, &letter);
+    measure(worker);
+    if (err == ERR_FULL)
+        return why_set(why, ERR_INVALID, "more messages came than there is credit for");
+    return 0; /* after an order what comes is dropped */
+}
+
+/* ---- from the compute thread ---- */
+
+static uint64_t resident_bytes(void)
+{
+    uint8_t *text = NULL;
+    size_t bytes = 0;
+    uint64_t pages = 0;
+    char *end;
+    if (file_read("/proc/self/statm", 256, &text, &bytes, NULL) < 0)
+        return 0;
+    strtoull((char *)text, &end, 10);
+    pages = strtoull(end, NULL, 10);
+    mem_free(text);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The compute thread does not see the roads: their part of a sample is filled in here. */
+static void send_sample(struct worker *worker, const struct letter *letter)
+{
+    struct wire_sample sample;
+    if (wire_decode(WIRE_SAMPLE, letter->payload, letter->bytes, &sample, NULL) < 0)
+        BUG("a sample of our own cannot be read");
+    if (sample.kind == STAMP_TRAIN) {
+        uint64_t sent, received;
+        roads_act_bytes(worker->roads, &sent, &received);
+        sample.sent_act_bytes = sent - worker->act_sent;
+        sample.received_act_bytes = received - worker->act_received;
+        worker->act_sent = sent;
+        worker->act_received = received;
+        sample.memory_bytes = resident_bytes();
+    }
+    /* Every step has its own key: no sample replaces another. An evaluation is too dear to be lost with a road. */
+    control_sample(worker->control, WIRE_SAMPLE, &sample, (uint32_t)sample.step << 2 | sample.kind,
+                   sample.kind == STAMP_EVALUATE);
+}
+
+static void take_ready(struct worker *worker, const struct letter *letter)
+{
+    if (wire_decode(WIRE_READY, letter->payload, letter->bytes, &worker->ready, NULL) < 0)
+        BUG("a READY of our own cannot be read");
+    control_send(worker->control, WIRE_READY, &worker->ready);
+    check_ready(worker);
+}
+
+static void take_done(struct worker *worker, const struct letter *letter)
+{
+    worker->done = true;
+    worker->done_step = letter->step;
+    control_send(worker->control, WIRE_DONE, &(struct wire_done){.step = letter->step});
+}
+
+static void take_event(struct worker *worker, const struct letter *letter)
+{
+    struct wire_event event;
+    if (wire_decode(WIRE_EVENT, letter->payload, letter->bytes, &event, NULL) < 0)
+        BUG("an EVENT of our own cannot be read");
+    log_at(event.level == EVENT_INFO ? LOG_INFO : LOG_WARN, "stage", "%s: %s", event.code, event.text);
+    if (strcmp(event.code, "drift") == 0 && !worker->broken) {
+        worker->broken = true;
+        snprintf(worker->broken_why, sizeof worker->broken_why, "%s", event.text);
+    }
+    control_send(worker->control, WIRE_EVENT, &event);
+}
+
+static void take_knob_used(struct worker *worker, const struct letter *letter)
+{
+    struct wire_knob_used used;
+    if (wire_decode(WIRE_KNOB_USED, letter->payload, letter->bytes, &used, NULL) < 0)
+        BUG("a KNOB_USED of our own cannot be read");
+    control_send(worker->control, WIRE_KNOB_USED, &used);
+}
+
+static void take_failed(struct worker *worker, const struct letter *letter)
+{
+    char text[600];
+    snprintf(text, sizeof text, "%.*s", (int)letter->bytes, (const char *)letter->payload);
+    stage_stop(worker, -(int)letter->micro_batch, text, worker->timeouts.grace_ns);
+}
+
+static void take_ended(struct worker *worker, const struct letter *letter)
+{
+    (void)letter;
+    compute_join(worker->compute);
+    worker->ended = true;
+    stage_check_over(worker);
+}
+
+static void take_letter(struct worker *worker, struct letter *letter)
+{
+    static const struct {
+        uint16_t type;
+        void (*take)(struct worker *worker, const struct letter *letter);
+    } takers[] = {
+        {WIRE_SAMPLE, send_sample},       {WIRE_READY, take_ready},   {WIRE_DONE, take_done},   {WIRE_EVENT, take_event},
+        {WIRE_KNOB_USED, take_knob_used}, {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
+    };
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
+        if (takers[i].type == letter->type) {
+            takers[i].take(worker, letter);
+            mem_free(letter->payload);
+            return;
+        }
+    BUG("a letter of type %u to kedged", letter->type);
+}
+
+void relay_on_mail(void *arg)
+{
+    struct worker *worker = arg;
+    struct letter letter;
+    bool sent = false;
+    while (mail_collect(worker->mail, &letter) == 0) {
+        worker->busy_ns = clock_now_ns();
+        if (letter.road == MAIL_CONTROL) {
+            take_letter(worker, &letter);
+            continue;
+        }
+        sent = true;
+        if (roads_send(worker->roads, &letter) == ERR_FULL) { /* credit makes this impossible unless a peer breaks it */
+            stage_say(worker, EVENT_ALERT, "drift", "a road's queue is full beyond all credit");
+            break_off(worker, "a road's queue is full beyond all credit");
+        }
+    }
+    if (sent)
+        measure(worker);
+}
+
+static void on_telemetry(void *arg)
+{
+    struct worker *worker = arg;
+    loop_timer_set(worker->telemetry, TELEMETRY_NS);
+    for (int side = 0; side < MAIL_CONTROL; side++)
+        for (int lane = 0; lane < LANE_COUNT; lane++) {
+            struct wire_road_sample sample;
+            if (!roads_sample(worker->roads, (enum mail_road)side, (enum wire_lane)lane, &sample))
+                continue;
+            control_sample(worker->control, WIRE_ROAD_SAMPLE, &sample, (uint32_t)(side * LANE_COUNT + lane), false);
+        }
+}
+
+/* ---- begin ---- */
+
+void relay_open(struct worker *worker, uint64_t profile_hash, size_t queue_bytes)
+{
+    static const struct roads_callbacks callbacks = {
+        .up = on_road_up, .message = on_data, .lost = on_road_lost, .closed = on_roads_closed};
+    struct roads_settings settings = {
+        .profile = &worker->profile,
+        .credentials = worker->credentials,
+        .timeouts = worker->timeouts,
+        .run_id = worker->arguments.run_id,
+        .uplink_bps = worker->assign.uplink_bps,
+        .incarnation = (uint32_t)worker->arguments.incarnation,
+        .hello = {.role = ROLE_STAGE, .profile_hash = profile_hash},
+        .queue_bytes = queue_bytes,
+    };
+    control_hello(&settings.hello);
+    memcpy(settings.hello.name, worker->arguments.name, sizeof settings.hello.name);
+    memcpy(settings.hello.host, worker->arguments.host, sizeof settings.hello.host);
+    memcpy(settings.folder, worker->arguments.folder, sizeof settings.folder);
+    worker->roads = roads_new(worker->loop, &settings, &callbacks, worker);
+    loop_timer_set(worker->telemetry, TELEMETRY_NS);
+}
+
+void relay_timers(struct worker *worker)
+{
+    worker->telemetry = loop_timer_new(worker->loop, on_telemetry, worker);
+    worker->look = loop_timer_new(worker->loop, on_look, worker);
+}

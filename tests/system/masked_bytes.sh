@@ -44,7 +44,7 @@ settle() {
 count() {
     # A long base time: heartbeats, which have nothing to do with what is trained, are few then.
     profile "$1" run.timeout=60s run.steps=100000 model.hidden=$H model.layers=2 model.heads=4 model.kv_heads=2 model.ffn=256 boundary.codec="$2" \
-        train.sequence=128 train.micro_batch=4 train.micro_batches=4
+        train.sequence=128 train.micro_batch=8 train.micro_batches=4
     kedge run "$TMP/$1.ini" --detach >"$TMP/out" 2>&1 || fail "run: $(cat "$TMP/out")"
     wait_for 60 step_reached "$1" 2 || fail "no step was trained: $(kedge status "$1")"
     settle "$1"
@@ -70,3 +70,4 @@ within() { # of WHAT MASKED DENSE
 within "link counters" "$mask_link" "$dense_link"
 [ -n "$inside" ] || skip "no network namespace is permitted here; the kernel's counters would have been compared too (the links' are right)"
 within "interface counters" "$mask_interface" "$dense_interface"
+cat "$TMP/ratio"

@@ -10,7 +10,7 @@
 
 #define TRAIN_STEPS 5
 #define TRAIN_PATIENCE (60 * CLOCK_SECOND)
-#define TRAIN_TIMEOUT (4 * CLOCK_SECOND)
+#define TRAIN_TIMEOUT (10 * CLOCK_SECOND)
 
 struct train { /* one run of real processes */
     struct head head;

@@ -24,3 +24,20 @@ at=$(step_of tiny)
 wait_for 20 step_reached tiny $((at + 2)) || fail "the run did not go on after Ctrl-C"
 kedge stop tiny >/dev/null || fail "stop"
 nothing_left tiny || fail "after stop"
+
+# Ctrl-C while it starts: either nothing has begun and nothing is left, or it has begun and goes on. Nothing between.
+for delay in 0.01 0.05 0.1 0.3; do
+    "$O/kedge" run "$TMP/tiny.ini" --headless >"$TMP/out" 2>&1 &
+    console=$!
+    sleep $delay
+    kill -INT $console
+    wait $console
+    code=$?
+    if grep -q '^left: tiny goes on' "$TMP/out"; then
+        [ $code = 130 ] || fail "left with $code"
+        kedge stop tiny >/dev/null || fail "stop"
+    elif [ $code = 130 ] && [ -s "$TMP/out" ]; then
+        grep -q 'interrupted while .tiny. was starting' "$TMP/out" || fail "interrupted says $(cat "$TMP/out")"
+    fi # else: killed before it took signals at all
+    nothing_left tiny || fail "after Ctrl-C at $delay s"
+done

@@ -19,11 +19,24 @@ kedge ls | grep -q '^tiny .*training' || fail "ls: $(kedge ls)"
 [ "$(kedge get tiny mask.rate)" = 0.95 ] || fail "get mask.rate: $(kedge get tiny mask.rate)"
 [ "$(kedge get tiny model.hidden)" = 64 ] || fail "get model.hidden"
 
+kedge logs tiny >"$TMP/logs" || fail "logs"
+for process in kedged agent@a agent@b r0s0 r0s1; do grep -q "^$process " "$TMP/logs" || fail "no line of $process in the logs"; done
+awk '{ print $2 }' "$TMP/logs" | LC_ALL=C sort -c || fail "the logs are not in the order of time"
+kedge logs tiny r0s1 | grep -q '^20.*stage 1 of 2' || fail "logs of r0s1: $(kedge logs tiny r0s1)"
+timeout 3 "$O/kedge" status tiny --watch --json >"$TMP/watch"
+[ "$(grep -c '^{"format":1' "$TMP/watch")" -ge 2 ] || fail "status --watch says $(cat "$TMP/watch")"
+timeout 3 "$O/kedge" logs tiny kedged -f >"$TMP/follow" &
+timeout 3 "$O/kedge" events tiny -f --json >"$TMP/events" &
+sleep 1
+
 kedge set tiny mask.rate=0.9 --ascii >"$TMP/set" || fail "set: $(cat "$TMP/set")"
 grep -Eq '^mask.rate 0.95 -> 0.9 active from step [0-9]+$' "$TMP/set" || fail "set says $(cat "$TMP/set")"
 [ "$(kedge get tiny mask.rate)" = 0.9 ] || fail "get after set: $(kedge get tiny mask.rate)"
 kedge get tiny --json | json '[(r["old"], r["new"], r["state"]) for r in j["ledger"]]' >"$TMP/ledger"
 grep -q "('0.95', '0.9', 'active')" "$TMP/ledger" || fail "ledger: $(cat "$TMP/ledger")"
+wait
+grep -q 'mask.rate' "$TMP/follow" || fail "logs -f did not follow: $(cat "$TMP/follow")"
+grep -q '"code":"knob"' "$TMP/events" || fail "events -f did not follow: $(cat "$TMP/events")"
 
 kedge pause tiny >/dev/null || fail "pause"
 at=$(step_of tiny)

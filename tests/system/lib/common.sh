@@ -130,13 +130,14 @@ nothing_left() {
     done
 }
 
-# Whatever happens, nothing of a test outlives it.
+# Whatever happens, nothing of a test outlives it; and what a sanitizer or a bug said in the log of a process is a failure, too.
 clean_up() {
     status=$?
     trap - EXIT
     for folder in "$XDG_STATE_HOME"/kedge/*/; do
         [ -d "$folder" ] || continue
         "$O/kedge" stop --now "$(basename "$folder")" >/dev/null 2>&1
+        if grep -E 'Sanitizer|runtime error:|BUG in kedge at ' "$folder"/log/*.log; then status=1; fi
     done
     exit $status
 }

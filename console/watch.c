@@ -17,7 +17,7 @@
 #include "ssh/launch/holders.h"
 
 #define REPEAT_NS (30 * CLOCK_SECOND) /* how often a hold is said again */
-#define REJOINS 5                     /* dropped as a slow reader: how often in a row we come back */
+#define REJOINS 5                     /* dropped, and dropped again before the state was whole: so often we come back */
 
 struct watch {
     const char *run, *folder;
@@ -26,6 +26,7 @@ struct watch {
     uint64_t newest_event, next_line_ns, said_ns;
     int said_phase;
     char said_reason[WIRE_TEXT];
+    char down_reason[700];
     bool has_validation;
     uint64_t validation_step;
 };
@@ -267,7 +268,9 @@ static bool watch_once(struct loop *loop, struct watch *watch, int *exit_code)
     int err = client_wait(client, has_ended, watch, 0, &why);
     bool over = state_is_over(client_state(client)) || client_state(client)->run.phase == PHASE_STOPPING;
     bool again = err == ERR_GONE && !over && runs_answers(watch->folder);
-    if (!again)
+    if (again)
+        snprintf(watch->down_reason, sizeof watch->down_reason, "%s", client_down_reason(client));
+    else
         *exit_code = say_end(watch, client);
     client_free(client);
     return again;
@@ -276,8 +279,14 @@ static bool watch_once(struct loop *loop, struct watch *watch, int *exit_code)
 int watch_run(struct loop *loop, const char *folder, const char *run, bool json, bool from_start, const struct style *style)
 {
     struct watch watch = {.run = run, .folder = folder, .style = style, .json = json, .events_from_start = from_start};
-    int exit_code = EXIT_NETWORK;
-    for (int i = 0; i < REJOINS && watch_once(loop, &watch, &exit_code); i++)
+    int exit_code = EXIT_NETWORK, failures = 0;
+    while (watch_once(loop, &watch, &exit_code)) {
+        failures = watch.complete ? 0 : failures + 1;
+        if (failures == REJOINS) {
+            fprintf(stderr, "kedge: the scheduler of %s lives, but does not answer: %s\n", run, watch.down_reason);
+            return EXIT_NETWORK;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
+    }
     return exit_code;
 }

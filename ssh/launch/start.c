@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
+
+#define EXEC_MS 5000 /* an exec takes as long as the disk needs */
 
 struct start {
     struct loop *loop;
@@ -55,20 +58,36 @@ static void become_program(const char *const *argv, const char *mark, const char
     if (log < 0)
         say_error("cannot write the log", log_path);
     dup2(log, STDERR_FILENO);
-    if (close_range(3, ~0u, 0) != 0)
+    if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0)
         for (int fd = 3; fd < 1024; fd++)
-            close(fd);
+            fcntl(fd, F_SETFD, FD_CLOEXEC);
     setenv("KEDGE_RUN", mark, 1);
     execv(argv[0], (char *const *)(uintptr_t)argv);
     say_error("cannot run", argv[0]);
 }
 
+/* Until the program is executed it does not carry the mark of its run (holders.h): nobody may look for it before. The only
+ * writing end of `executed` is closed by exec, or by the child's end. */
+static void await_exec(int executed)
+{
+    struct pollfd ready = {.fd = executed, .events = POLLIN};
+    while (poll(&ready, 1, EXEC_MS) < 0 && errno == EINTR)
+        ;
+}
+
 /* Two forks: the program is nobody's child but init's, and no leader of its session, so no terminal can become its own. */
 static int fork_twice(const char *const *argv, const char *mark, const char *log_path, int out, struct why *why)
 {
-    pid_t middle = fork();
-    if (middle < 0)
+    int executed[2];
+    if (pipe2(executed, O_CLOEXEC) != 0)
         return why_errno(why, "cannot start %s", argv[0]);
+    pid_t middle = fork();
+    if (middle < 0) {
+        int err = why_errno(why, "cannot start %s", argv[0]);
+        close(executed[0]);
+        close(executed[1]);
+        return err;
+    }
     if (middle == 0) {
         setsid();
         pid_t inner = fork();
@@ -76,9 +95,12 @@ static int fork_twice(const char *const *argv, const char *mark, const char *log
             become_program(argv, mark, log_path, out);
         _exit(inner < 0 ? 1 : 0);
     }
+    close(executed[1]);
     int status = 0;
     while (waitpid(middle, &status, 0) < 0 && errno == EINTR)
         ;
+    await_exec(executed[0]);
+    close(executed[0]);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return why_set(why, ERR_SYSTEM, "cannot start %s: no more processes are allowed", argv[0]);
     return 0;

@@ -71,7 +71,8 @@ struct link_callbacks {
     /* One whole message. `payload` is valid during the call. A negative return closes with the reason. */
     int (*message)(struct link *link, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
                    struct why *why);
-    /* The end, once. err 0 = the peer said a planned BYE or we closed; else ERR_GONE, ERR_TIMEOUT, ERR_INVALID, ERR_REFUSED.
+    /* The end, once. err 0 = the peer said a planned BYE or we closed; else ERR_GONE, ERR_TIMEOUT, ERR_INVALID, ERR_REFUSED,
+     * ERR_ABSENT (no host of that name), rarely ERR_SYSTEM.
      * `reason` is a sentence that names the peer. */
     void (*down)(struct link *link, int err, const char *reason, void *arg);
     /* Lane `lane` sank below half of queue_max_bytes after a send returned ERR_FULL. May be NULL. */

@@ -62,7 +62,7 @@ static int road_tcp_try_next(struct road_tcp *road)
             return 0;
         }
         road->failed = (struct why){0};
-        why_errno(&road->failed, "cannot be reached");
+        why_set(&road->failed, ERR_GONE, "cannot be reached: %s", strerror(errno));
         if (fd >= 0)
             close(fd);
     }
@@ -90,11 +90,8 @@ static int road_tcp_start(struct road *base, struct why *why)
         return 0;
     }
     if (status) {
-        errno = status;
         road->failed = (struct why){0};
-        why_errno(&road->failed, "cannot be reached");
-        if (status == ECONNREFUSED)
-            road->failed.err = ERR_GONE;
+        why_set(&road->failed, ERR_GONE, "cannot be reached: %s", strerror(status));
     }
     if (road_tcp_try_next(road) == 0)
         return ERR_AGAIN;

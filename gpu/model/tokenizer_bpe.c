@@ -301,7 +301,7 @@ static size_t word_end(const uint8_t *text, size_t bytes)
     size_t at = 0;
     while (at + 3 <= bytes && memcmp(text + at, mark, 3) == 0)
         at += 3;
-    const uint8_t *next = memmem(text + at, bytes - at, mark, 3);
+    const uint8_t *next = utf8_find(text + at, bytes - at, mark, 3);
     return next ? (size_t)(next - text) : bytes;
 }
 

@@ -143,7 +143,7 @@ static int put_replaced(const uint8_t *text, size_t bytes, const char *from, con
     size_t length = strlen(from);
     int err = 0;
     while (bytes && err == 0) {
-        const uint8_t *found = memmem(text, bytes, from, length);
+        const uint8_t *found = utf8_find(text, bytes, from, length);
         size_t plain = found ? (size_t)(found - text) : bytes;
         err = buf_put(out, text, plain);
         if (err == 0 && found)

@@ -130,7 +130,7 @@ static int replace(const struct normal_rule *rule, const uint8_t *text, size_t b
     size_t from = strlen(rule->from), to = strlen(rule->to), done = 0;
     const uint8_t *found;
     int err = 0;
-    while (err == 0 && (found = memmem(text + done, bytes - done, rule->from, from))) {
+    while (err == 0 && (found = utf8_find(text + done, bytes - done, rule->from, from))) {
         size_t at = (size_t)(found - text);
         err = buf_put(out, text + done, at - done);
         if (err == 0)

@@ -229,7 +229,7 @@ int pattern_find(const struct pattern *pattern, struct pattern_scratch *scratch,
     if (pattern->code) {
         found = find_regex(pattern, scratch, text, bytes, *from, start, end, why);
     } else {
-        const uint8_t *at = memmem(text + *from, bytes - *from, pattern->text, pattern->bytes);
+        const uint8_t *at = utf8_find(text + *from, bytes - *from, pattern->text, pattern->bytes);
         if (!at)
             return 0;
         *start = (size_t)(at - text);

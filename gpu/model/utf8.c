@@ -1,5 +1,7 @@
 #include "gpu/model/utf8.h"
 
+#include <string.h>
+
 #include <utf8proc.h>
 
 size_t utf8_read(const uint8_t *at, size_t room, uint32_t *code)
@@ -53,6 +55,19 @@ size_t utf8_before(const uint8_t *text, size_t at)
         if (utf8_length(text + at - back, back) == back)
             return at - back;
     return at - 1;
+}
+
+const uint8_t *utf8_find(const uint8_t *text, size_t bytes, const void *word, size_t word_bytes)
+{
+    const uint8_t *first = word;
+    while (bytes >= word_bytes) {
+        const uint8_t *at = memchr(text, *first, bytes - word_bytes + 1);
+        if (!at || memcmp(at, word, word_bytes) == 0)
+            return at;
+        bytes -= (size_t)(at + 1 - text);
+        text = at + 1;
+    }
+    return NULL;
 }
 
 bool utf8_is_space(uint32_t code)

@@ -18,6 +18,10 @@ size_t utf8_run(const uint8_t *at, size_t room, bool *valid);
 /* The start of the character before `at`, or one byte before it where there is none; at > 0. */
 size_t utf8_before(const uint8_t *text, size_t at);
 
+/* The first place of a word in a text, or NULL; linear, and under sanitizers too, whose memmem reads all of the text each
+ * time. */
+const uint8_t *utf8_find(const uint8_t *text, size_t bytes, const void *word, size_t word_bytes);
+
 bool utf8_is_space(uint32_t code); /* White_Space of Unicode */
 bool utf8_is_word(uint32_t code);  /* letters, marks, digits and what joins them */
 

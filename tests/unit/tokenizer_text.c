@@ -147,13 +147,13 @@ static void test_long_words(void **state)
     tokenizer_close(tokenizer);
 }
 
-/* A megabyte without a place to cut, and a megabyte of marks to sort: the deadline of the test is the check. */
-static void test_megabytes(void **state)
+/* A quarter of a megabyte without a place to cut, or of marks to sort: the deadline of the test is the check. */
+static void test_long_texts(void **state)
 {
     static const char *const kinds[] = {"llama3", "qwen2", "llama2"};
     static const char *const fillers[] = {"a", "th",      "\n",           " ", "\xff",        "字", "é",
                                           "=", "a\u0323", "\u0301\u0323", "1", "<|im_start|", "▁"};
-    const size_t bytes = (size_t)1 << 20;
+    const size_t bytes = (size_t)1 << 18;
     uint8_t *text = mem_new(bytes + 16);
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -353,7 +353,7 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_bytes),  cmocka_unit_test(test_long_words), cmocka_unit_test(test_megabytes),
+        cmocka_unit_test(test_any_bytes),  cmocka_unit_test(test_long_words), cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_empty),      cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_specials_left_out), cmocka_unit_test(test_end), cmocka_unit_test(test_threads),
     };

@@ -89,6 +89,11 @@ void tokenizer_close(struct tokenizer *tokenizer)
     mem_free(tokenizer);
 }
 
+bool tokenizer_is_bytes(const struct tokenizer *tokenizer)
+{
+    return tokenizer->bytes;
+}
+
 uint32_t tokenizer_count(const struct tokenizer *tokenizer)
 {
     return tokenizer->count;
@@ -204,13 +209,13 @@ int encoder_encode(struct encoder *encoder, const void *text, size_t bytes, unsi
     int err = 0;
     if (bytes > TOKENIZER_TEXT_MAX)
         return why_set(why, ERR_FULL, "a text of %zu bytes; %zu are possible at a time", bytes, TOKENIZER_TEXT_MAX);
-    if (flags & ENCODE_WRAP)
+    if (flags & ENCODE_BEFORE)
         add_all(ids, &t->before);
     for (size_t i = 0; t->bytes && i < bytes; i++)
         token_list_add(ids, byte[i]);
     if (!t->bytes)
         err = encode_text(encoder, byte, bytes, flags & ENCODE_CONTINUE, ids, why);
-    if (flags & ENCODE_WRAP)
+    if (flags & ENCODE_AFTER)
         add_all(ids, &t->after);
     if (err)
         ids->count = count;

@@ -33,8 +33,10 @@ struct token_list {
 };
 
 enum encode_flags {
-    ENCODE_WRAP = 1,     /* with what the file wants around a text (a beginning-of-text token, say) */
-    ENCODE_CONTINUE = 2, /* the text goes on where another one ended: no space is put in front of it */
+    ENCODE_BEFORE = 1,   /* with what the file wants before a text (a beginning-of-text token, say) */
+    ENCODE_AFTER = 2,    /* with what it wants behind it */
+    ENCODE_WRAP = 3,     /* both */
+    ENCODE_CONTINUE = 4, /* the text goes on where another one ended: no space is put in front of it */
 };
 
 /* FOLDER/tokenizer.json; ERR_ABSENT without one. What ends a text is read from the configurations beside it. */
@@ -44,6 +46,7 @@ int tokenizer_parse(const uint8_t *json, size_t bytes, const char *label, struct
 struct tokenizer *tokenizer_new_bytes(void);
 void tokenizer_close(struct tokenizer *tokenizer);
 
+bool tokenizer_is_bytes(const struct tokenizer *tokenizer);
 uint32_t tokenizer_count(const struct tokenizer *tokenizer); /* the highest id + 1 */
 uint64_t tokenizer_hash(const struct tokenizer *tokenizer);  /* of the file: tells tokenizers apart */
 uint32_t tokenizer_end(const struct tokenizer *tokenizer);   /* the token behind a text, or TOKENIZER_NONE */

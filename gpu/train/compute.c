@@ -230,11 +230,30 @@ static int load_boundary(struct compute *compute, int index, struct boundary *bo
     return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
 }
 
+static void tell_data(const char *text, void *arg)
+{
+    compute_say(arg, EVENT_WARN, 0, "data", "%s", text);
+}
+
 static int load_data(struct compute *compute, struct why *why)
 {
     const struct profile *profile = &compute->settings.profile;
-    int err = data_open(profile->data_paths, profile->validation_share, &compute->data, why);
-    return err ? err : data_check(compute->data, profile->sequence, profile->validation_windows, why);
+    struct data_settings settings = {
+        .paths = profile->data_paths,
+        .validation_share = profile->validation_share,
+        .vocabulary = (uint32_t)profile->vocabulary,
+        .threads = compute->settings.assign.threads,
+        .order = DATA_RANDOM,
+        .tell_cb = tell_data,
+        .arg = compute,
+    };
+    int err = data_open(&settings, &compute->data, why);
+    if (err)
+        return err;
+    if (data_masked(compute->data) && compute->stages > 1)
+        return why_set(why, ERR_INVALID, "data.path: some tokens are not to be learned (questions, markup), and the last "
+                       "stage cannot be told which; use pipeline.stages = 1");
+    return data_check(compute->data, profile->sequence, profile->validation_windows, why);
 }
 
 static int load_backend(struct compute *compute, struct why *why)
@@ -405,6 +424,7 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
                                .final_share = profile->final_share};
     size_t windows = (size_t)profile->micro_batch * (size_t)(profile->sequence + 1);
     made->windows = mem_array(windows, sizeof *made->windows);
+    made->marks = mem_array(windows, 1);
     made->inputs = mem_array(windows, sizeof *made->inputs);
     made->targets = mem_array(windows, sizeof *made->targets);
     made->acts = mem_array((size_t)made->most, sizeof *made->acts);
@@ -417,7 +437,7 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
         if (!made->body)
             err = why_set(why, ERR_MEMORY, "no memory for a message of %zu bytes", made->body_bytes);
     }
-    made->memory_bytes = made->body_bytes + 3 * windows * sizeof *made->windows;
+    made->memory_bytes = made->body_bytes + windows * (3 * sizeof *made->windows + 1);
     if (made->first)
         made->memory_bytes += (uint64_t)tied_count(profile, made->stages) * sizeof(float);
     if (!err) {
@@ -464,6 +484,7 @@ void compute_free(struct compute *compute)
     if (compute->device)
         compute->ops->close(compute->device);
     mem_free(compute->windows);
+    mem_free(compute->marks);
     mem_free(compute->inputs);
     mem_free(compute->targets);
     mem_free(compute->acts);

@@ -30,9 +30,11 @@ float drive_clip_scale(const struct compute *compute)
 {
     const struct drive *drive = &compute->drive;
     double clip = compute->settings.profile.clip;
-    if (!drive->finite || clip <= 0 || drive->norm <= clip)
+    if (!drive->finite)
         return 1;
-    return (float)(clip / drive->norm);
+    if (clip <= 0 || drive->norm <= clip)
+        return (float)drive->targets_ratio;
+    return (float)(drive->targets_ratio * (clip / drive->norm));
 }
 
 /* ---- knobs ---- */
@@ -175,7 +177,11 @@ void drive_judge(struct compute *compute)
         return;
     drive->newest = pass->step;
     drive->next = pass->step + 1;
-    drive->norm = sqrt(pass->squares);
+    /* Stages scale by the positions of the step; the mean is over what is learned of them. */
+    uint64_t positions = pass->stamp.micro_batches *
+                         (uint64_t)(compute->settings.profile.micro_batch * compute->settings.profile.sequence);
+    drive->targets_ratio = pass->targets ? (double)positions / (double)pass->targets : 0;
+    drive->norm = sqrt(pass->squares) * drive->targets_ratio;
     drive->finite = isfinite(pass->loss) && isfinite(drive->norm);
     if (drive->finite)
         drive->bad_in_row = 0;

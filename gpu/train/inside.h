@@ -43,7 +43,8 @@ struct drive {
     uint64_t next, last;                     /* training steps next … last − 1 are to do */
     uint64_t newest;                         /* training step whose verdict is below; 0 = none */
     bool finite;                             /* its gradient may be applied */
-    double norm;
+    double norm;                             /* of the gradient of the mean over its targets */
+    double targets_ratio;                    /* positions of the step / targets: 1 unless some tokens are not learned */
     int bad_in_row;
     struct wire_knob knobs[KNOBS_MOST];
     int knob_count;
@@ -82,6 +83,7 @@ struct compute {
     struct device *device;
     struct stage *model;
     struct data *data;
+    uint8_t *marks; /* of windows, on the first stage: enum token_mark */
     struct boundary up, down;
     uint32_t *windows, *inputs, *targets; /* [sequences][tokens + 1], [sequences][tokens] twice */
     uint8_t *body;                        /* one message under construction */

@@ -83,31 +83,46 @@ static void tell_stall(struct compute *compute, enum wait_cause cause, uint64_t 
 
 static void split_windows(struct compute *compute, const struct micro_batch *micro_batch)
 {
-    int64_t tokens = micro_batch->tokens;
+    int64_t tokens = micro_batch->tokens, positions = micro_batch->sequences * (tokens + 1);
     for (int64_t s = 0; s < micro_batch->sequences; s++) {
         const uint32_t *window = compute->windows + s * (tokens + 1);
         memcpy(compute->inputs + s * tokens, window, (size_t)tokens * sizeof *window);
         memcpy(compute->targets + s * tokens, window + 1, (size_t)tokens * sizeof *window);
     }
+    for (int64_t i = 0; compute->first && i < positions; i++)
+        if (i % (tokens + 1) && !(compute->marks[i] & TOKEN_LEARNED))
+            compute->targets[i - i / (tokens + 1) - 1] = UINT32_MAX;
 }
 
-static void read_windows(struct compute *compute, const struct micro_batch *micro_batch)
+static uint64_t count_targets(const struct compute *compute, int64_t rows)
+{
+    uint64_t count = 0;
+    for (int64_t i = 0; i < rows; i++)
+        count += compute->targets[i] != UINT32_MAX;
+    return count;
+}
+
+static int read_windows(struct compute *compute, const struct micro_batch *micro_batch)
 {
     const struct profile *profile = &compute->settings.profile;
     uint64_t began_ns = clock_now_ns();
-    for (int64_t s = 0; s < micro_batch->sequences; s++) {
+    struct why why = {0};
+    int err = 0;
+    for (int64_t s = 0; s < micro_batch->sequences && !err; s++) {
         uint32_t *window = compute->windows + s * (micro_batch->tokens + 1);
+        uint8_t *marks = compute->marks + s * (micro_batch->tokens + 1);
         if (compute->pass.stamp.kind == STAMP_TRAIN)
-            data_train_window(compute->data, (uint64_t)profile->seed, compute->pass.step, micro_batch->index, (uint32_t)s,
-                              micro_batch->tokens, window);
+            err = data_train_window(compute->data, (uint64_t)profile->seed, compute->pass.step, micro_batch->index,
+                                    (uint32_t)s, micro_batch->tokens, window, marks, &why);
         else
-            data_validation_window(compute->data, (int64_t)micro_batch->index * profile->micro_batch + s,
-                                   profile->validation_windows, micro_batch->tokens, window);
+            err = data_validation_window(compute->data, (int64_t)micro_batch->index * profile->micro_batch + s,
+                                         profile->validation_windows, micro_batch->tokens, window, marks, &why);
     }
     compute->pass.wait_ns[WAIT_DATA] += clock_now_ns() - began_ns;
+    return err ? compute_halt(compute, compute->pass.step, "%s", why.text) : 0;
 }
 
-/* The gradient is that of the mean loss over all targets of the step. */
+/* The gradient is that of the mean loss over all positions of the step; drive_clip_scale makes it that over its targets. */
 static float loss_scale(const struct compute *compute)
 {
     const struct profile *profile = &compute->settings.profile;
@@ -124,7 +139,7 @@ static int step_forward(struct compute *compute)
     int err = 0;
     const float *x = NULL;
     if (compute->first) {
-        read_windows(compute, &micro_batch);
+        err = read_windows(compute, &micro_batch);
     } else {
         err = crossing_receive_activations(compute, &micro_batch);
         x = stage_input(compute->model, micro_batch.slot);
@@ -136,7 +151,7 @@ static int step_forward(struct compute *compute)
         stage_forward(compute->model, micro_batch.slot, compute->inputs, x, micro_batch.sequences, micro_batch.tokens);
     if (compute->last) {
         pass->loss += stage_loss(compute->model, micro_batch.slot, compute->targets, loss_scale(compute));
-        pass->targets += (uint64_t)micro_batch.rows;
+        pass->targets += count_targets(compute, micro_batch.rows);
     } else {
         err = crossing_send_activations(compute, &micro_batch, y);
     }

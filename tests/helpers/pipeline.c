@@ -71,7 +71,8 @@ void pipeline_init(struct pipeline *pipeline, const struct backend *backend, con
     struct why why = {0};
     size_t rows = (size_t)(profile->micro_batch * profile->sequence);
     *pipeline = (struct pipeline){.backend = backend, .profile = *profile, .stages = (int)profile->stages};
-    must(data_open(profile->data_paths, profile->validation_share, &pipeline->data, &why), &why);
+    struct data_settings settings = {.paths = profile->data_paths, .validation_share = profile->validation_share};
+    must(data_open(&settings, &pipeline->data, &why), &why);
     must(data_check(pipeline->data, profile->sequence, profile->validation_windows, &why), &why);
     open_stages(pipeline, layers);
     open_codecs(pipeline);
@@ -221,15 +222,19 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
     struct pipeline_step result = {.learning_rate = (float)(p->learning_rate * rate_factor(&rate, step)), .clip_scale = 1};
     double loss = 0, squares = 0;
     uint32_t *window = mem_array((size_t)p->sequence + 1, sizeof *window);
+    uint8_t *marks = mem_array((size_t)p->sequence + 1, 1);
+    struct why why = {0};
     for (use.micro_batch = 0; use.micro_batch < p->micro_batches; use.micro_batch++) {
         for (int64_t s = 0; s < p->micro_batch; s++) {
-            data_train_window(pipeline->data, (uint64_t)p->seed, step, use.micro_batch, (uint32_t)s, p->sequence, window);
+            must(data_train_window(pipeline->data, (uint64_t)p->seed, step, use.micro_batch, (uint32_t)s, p->sequence, window,
+                                   marks, &why), &why);
             put_window(pipeline, s, window);
         }
         loss += run_forward(pipeline, &use, p->micro_batch, measure, 1.0f / (float)per_step);
         run_backward(pipeline, &use);
     }
     mem_free(window);
+    mem_free(marks);
     exchange_tied(pipeline);
     for (int i = pipeline->stages - 1; i >= 0; i--)
         squares += stage_gradient_squares(pipeline->stage[i]);
@@ -249,10 +254,13 @@ double pipeline_evaluate(struct pipeline *pipeline, uint64_t step)
     struct codec_use use = {.step = step, .format_override = FORMAT_FP32};
     double loss = 0;
     uint32_t *window = mem_array((size_t)p->sequence + 1, sizeof *window);
+    uint8_t *marks = mem_array((size_t)p->sequence + 1, 1);
+    struct why why = {0};
     for (int64_t done = 0; done < p->validation_windows; use.micro_batch++) {
         int64_t left = p->validation_windows - done, sequences = left < p->micro_batch ? left : p->micro_batch;
         for (int64_t s = 0; s < sequences; s++) {
-            data_validation_window(pipeline->data, done + s, p->validation_windows, p->sequence, window);
+            must(data_validation_window(pipeline->data, done + s, p->validation_windows, p->sequence, window, marks, &why),
+                 &why);
             put_window(pipeline, s, window);
         }
         use.rows = sequences * p->sequence;
@@ -260,6 +268,7 @@ double pipeline_evaluate(struct pipeline *pipeline, uint64_t step)
         done += sequences;
     }
     mem_free(window);
+    mem_free(marks);
     return loss / (double)(p->validation_windows * p->sequence);
 }
 

@@ -1,0 +1,128 @@
+#include "gpu/model/sources.h"
+
+#include <glob.h>
+#include <sys/stat.h>
+
+#include "gpu/model/shards.h"
+#include "ssh/base/mem.h"
+
+#define FILES_MAX 20000
+
+static int add_word(struct sources *sources, const char *word, struct why *why)
+{
+    glob_t found = {0};
+    int err = 0, result = glob(word, GLOB_NOSORT, NULL, &found);
+    if (result)
+        err = why_set(why, result == GLOB_NOMATCH ? ERR_ABSENT : ERR_SYSTEM, "data.path: %s %s", word,
+                      result == GLOB_NOMATCH ? "matches no file" : "cannot be searched");
+    else if (found.gl_pathc > FILES_MAX - sources->count)
+        err = why_set(why, ERR_INVALID, "data.path: more than %d files", FILES_MAX);
+    for (size_t i = 0; err == 0 && i < found.gl_pathc; i++) {
+        sources->rows = mem_grow(sources->rows, sources->count + 1, sizeof *sources->rows);
+        sources->rows[sources->count++] =
+            (struct source){.path = mem_text(found.gl_pathv[i]), .named = strcmp(found.gl_pathv[i], word) == 0};
+    }
+    globfree(&found);
+    return err;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct source *)a)->path, ((const struct source *)b)->path);
+}
+
+static bool seen_before(const struct sources *sources, const struct stat *status)
+{
+    for (size_t i = 0; i < sources->count; i++)
+        if (sources->rows[i].device == status->st_dev && sources->rows[i].inode == status->st_ino)
+            return true;
+    return false;
+}
+
+static enum source_kind kind_of(const char *path)
+{
+    static const struct {
+        const char *ending;
+        enum source_kind kind;
+    } kinds[] = {{".jsonl", SOURCE_JSONL}, {".bin", SOURCE_TOKENS}};
+    size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t ending = strlen(kinds[i].ending);
+        if (length > ending && strcmp(path + length - ending, kinds[i].ending) == 0)
+            return kinds[i].kind;
+    }
+    return SOURCE_TEXT;
+}
+
+/* Whether it is a file to read, and of what kind; a pattern may match other things, and those are left out. */
+static int look_at(struct source *source, const struct stat *status, bool *wanted, struct why *why)
+{
+    *wanted = true;
+    source->device = status->st_dev;
+    source->inode = status->st_ino;
+    source->bytes = (size_t)status->st_size;
+    source->kind = kind_of(source->path);
+    if (S_ISREG(status->st_mode))
+        return 0;
+    if (S_ISDIR(status->st_mode) && shards_here(source->path)) {
+        source->kind = SOURCE_PREPARED;
+        source->bytes = 0;
+        return 0;
+    }
+    *wanted = false;
+    if (!source->named)
+        return 0;
+    return why_set(why, ERR_INVALID, "data.path: %s is not a file; for a folder write %s/*", source->path, source->path);
+}
+
+static int keep_files(struct sources *sources, struct why *why)
+{
+    size_t count = sources->count;
+    int err = 0;
+    sources->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct source source = sources->rows[i];
+        struct stat status;
+        bool wanted = false;
+        if (err == 0 && stat(source.path, &status) != 0)
+            err = why_errno(why, "data.path: %s", source.path);
+        else if (err == 0)
+            err = look_at(&source, &status, &wanted, why);
+        if (err || !wanted || seen_before(sources, &status)) {
+            mem_free(source.path);
+            continue;
+        }
+        sources->bytes += source.bytes;
+        sources->rows[sources->count++] = source;
+    }
+    if (err == 0 && sources->count == 0)
+        err = why_set(why, ERR_ABSENT, "data.path names no file");
+    return err;
+}
+
+int sources_find(const char *paths, struct sources *sources, struct why *why)
+{
+    int err = 0;
+    char *words = mem_text(paths), *rest = NULL;
+    struct sources new = {0};
+    for (char *word = strtok_r(words, " \t\n", &rest); word && err == 0; word = strtok_r(NULL, " \t\n", &rest))
+        err = add_word(&new, word, why);
+    mem_free(words);
+    if (new.count)
+        qsort(new.rows, new.count, sizeof *new.rows, by_path);
+    if (err == 0)
+        err = keep_files(&new, why);
+    if (err)
+        sources_clear(&new);
+    else
+        *sources = new;
+    return err;
+}
+
+void sources_clear(struct sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++)
+        mem_free(sources->rows[i].path);
+    mem_free(sources->rows);
+    *sources = (struct sources){0};
+}

@@ -30,9 +30,32 @@ static int open_data(const char *words, double share, struct data **data, struct
         end +=
             snprintf(end, 4000 - (size_t)(end - paths), *words == '@' ? "%s" : "%.1s", *words == '@' ? place.folder : words);
     *why = (struct why){0};
-    int err = data_open(paths, share, data, why);
+    struct data_settings settings = {.paths = paths, .validation_share = share};
+    int err = data_open(&settings, data, why);
     mem_free(paths);
     return err;
+}
+
+/* The windows as ids; everything is learned. */
+static void train_window(const struct data *data, uint64_t seed, uint64_t step, uint32_t micro_batch, uint32_t sequence,
+                         int64_t tokens, uint32_t *ids)
+{
+    uint8_t *marks = mem_new((size_t)tokens + 1);
+    struct why why = {0};
+    if (data_train_window(data, seed, step, micro_batch, sequence, tokens, ids, marks, &why))
+        fail_msg("%s", why.text);
+    for (int64_t i = 0; i <= tokens; i++)
+        assert_true(marks[i] & TOKEN_LEARNED);
+    mem_free(marks);
+}
+
+static void validation_window(const struct data *data, int64_t index, int64_t count, int64_t tokens, uint32_t *ids)
+{
+    uint8_t *marks = mem_new((size_t)tokens + 1);
+    struct why why = {0};
+    if (data_validation_window(data, index, count, tokens, ids, marks, &why))
+        fail_msg("%s", why.text);
+    mem_free(marks);
 }
 
 static void files_are_sorted_and_linked_ones_count_once(void **state)
@@ -51,7 +74,7 @@ static void files_are_sorted_and_linked_ones_count_once(void **state)
     assert_int_equal(open_data("@/* @/b \t@/a", 0, &data, &why), 0);
     assert_int_equal(data_train_tokens(data), 7);
     assert_int_equal(data_validation_tokens(data), 0);
-    data_train_window(data, 1, 1, 0, 0, 6, ids);
+    train_window(data, 1, 1, 0, 0, 6, ids);
     const char *text = "aaaabbb";
     for (int i = 0; i < 7; i++)
         assert_int_equal(ids[i], text[i]);
@@ -151,9 +174,9 @@ static void windows_are_pure_and_sides_are_apart(void **state)
     assert_int_equal(split, 2400);
     for (uint32_t step = 1; step < 40; step++)
         for (uint32_t i = 0; i < 9; i++) {
-            data_train_window(data, 7, step, i / 3, i % 3, TOKENS, one);
-            data_validation_window(data, i, 9, TOKENS, other); /* nothing in between changes it */
-            data_train_window(data, 7, step, i / 3, i % 3, TOKENS, other);
+            train_window(data, 7, step, i / 3, i % 3, TOKENS, one);
+            validation_window(data, i, 9, TOKENS, other); /* nothing in between changes it */
+            train_window(data, 7, step, i / 3, i % 3, TOKENS, other);
             assert_memory_equal(one, other, sizeof one);
             uint32_t at = where(one, TOKENS, LENGTH);
             assert_true(at + TOKENS < split);
@@ -162,10 +185,10 @@ static void windows_are_pure_and_sides_are_apart(void **state)
     for (int i = 0; i < 4; i++) /* 351 windows, about as many in each quarter */
         assert_true(starts[i] > 55 && starts[i] < 125);
     for (int64_t i = 0; i < WINDOWS; i++) {
-        data_validation_window(data, i, WINDOWS, TOKENS, one);
+        validation_window(data, i, WINDOWS, TOKENS, one);
         assert_int_equal(where(one, TOKENS, LENGTH), split + (LENGTH - split - TOKENS - 1) * (uint32_t)i / (WINDOWS - 1));
     }
-    data_validation_window(data, 0, 1, TOKENS, one);
+    validation_window(data, 0, 1, TOKENS, one);
     assert_int_equal(where(one, TOKENS, LENGTH), split);
     data_close(data);
 }
@@ -182,9 +205,9 @@ static void every_number_of_a_window_counts(void **state)
     } uses[] = {{2, 1, 0, 0}, {1 + (UINT64_C(1) << 40), 1, 0, 0},
                 {1, 2, 0, 0}, {1, 1 + (UINT64_C(1) << 40), 0, 0},
                 {1, 1, 1, 0}, {1, 1, 0, 1}};
-    data_train_window(data, 1, 1, 0, 0, TOKENS, base);
+    train_window(data, 1, 1, 0, 0, TOKENS, base);
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        data_train_window(data, uses[i].seed, uses[i].step, uses[i].micro_batch, uses[i].sequence, TOKENS, other);
+        train_window(data, uses[i].seed, uses[i].step, uses[i].micro_batch, uses[i].sequence, TOKENS, other);
         assert_memory_not_equal(base, other, sizeof base);
     }
     data_close(data);
@@ -193,7 +216,7 @@ static void every_number_of_a_window_counts(void **state)
 static void take_too_long_a_window(void *arg)
 {
     uint32_t *ids = mem_array(1000, sizeof *ids);
-    data_train_window(arg, 1, 1, 0, 0, 90, ids);
+    train_window(arg, 1, 1, 0, 0, 90, ids);
     mem_free(ids);
 }
 
@@ -204,11 +227,11 @@ static void too_little_text_is_refused_with_numbers(void **state)
     struct why why = {0};
     assert_int_equal(data_check(data, 9, 4, &why), 0);
     assert_int_equal(data_check(data, 10, 4, &why), ERR_INVALID);
-    assert_non_null(strstr(why.text, "validation: 10 bytes of 100, a window needs 11"));
+    assert_non_null(strstr(why.text, "validation: 10 tokens of 100, a window needs 11"));
     assert_int_equal(data_check(data, 89, 0, NULL), 0);
     why.err = 0;
     assert_int_equal(data_check(data, 90, 0, &why), ERR_INVALID);
-    assert_non_null(strstr(why.text, "training: 90 bytes of 100, a window needs 91"));
+    assert_non_null(strstr(why.text, "training: 90 tokens of 100, a window needs 91"));
     const char *text = bug_text(take_too_long_a_window, data);
     assert_non_null(text);
     data_close(data);

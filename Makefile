@@ -24,10 +24,11 @@ all: programs
 # ---- what this machine has: asked once, one line per part, cached in $(O)/config.mk ----
 
 PKG_CONFIG ?= pkg-config
-PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:jansson pcre2:libpcre2-8 utf8proc:libutf8proc
+PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:jansson pcre2:libpcre2-8 utf8proc:libutf8proc \
+	ssh2:libssh2
 OPTIONAL := cmocka:cmocka
 APT := gcc make pkg-config libevent-dev libssl-dev libinih-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-	libdnnl-dev libcmocka-dev tmux iproute2 procps openssl iperf3
+	libssh2-1-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps openssl iperf3
 
 $(O)/config.mk: Makefile tests/configure.sh
 	@mkdir -p $(O)
@@ -45,7 +46,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -include ssh/base/banned.h -fPIC -pthread $(WARN) $(CFLAGS) $(SANFLAGS) \
 	$(event_CFLAGS) $(crypto_CFLAGS) $(inih_CFLAGS) $(sqlite_CFLAGS) $(jansson_CFLAGS) $(pcre2_CFLAGS) \
-	$(utf8proc_CFLAGS) $(cmocka_CFLAGS)
+	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(cmocka_CFLAGS)
 ALL_LDFLAGS := -pthread $(SANFLAGS) $(LDFLAGS)
 
 $(O)/flags: FORCE
@@ -55,7 +56,7 @@ FORCE:
 
 # ---- rooms → archives; a program's main.c stays outside them ----
 
-ROOMS := ssh/base ssh/wire ssh/link ssh/launch profiles gpu/math gpu/model gpu/train scheduler console
+ROOMS := ssh/base ssh/wire ssh/link ssh/session ssh/launch profiles gpu/math gpu/model gpu/train scheduler console
 room_sources = $(filter-out $(1)/main.c,$(wildcard $(1)/*.c))
 room_archive = $(O)/lib/$(subst /,-,$(1)).a
 objects = $(patsubst %.c,$(O)/obj/%.o,$(1))
@@ -125,7 +126,7 @@ TESTS := $(patsubst %.c,$(O)/%,$(TEST_SOURCES))
 BENCHES := $(patsubst %.c,$(O)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst %.c,$(O)/%,$(wildcard tests/fuzz/*.c))
 ALL_ARCHIVES := $(foreach r,$(ROOMS),$(if $(call room_sources,$(r)),$(call room_archive,$(r))))
-ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) -ldl -lm
+ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) -ldl -lm
 
 $(TESTS): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 	$(call say,LD,$@)

@@ -6,6 +6,7 @@ table='
 ssh/base   :                                                                  :
 ssh/wire   : ssh/base                                                         :
 ssh/link   : ssh/base ssh/wire                                                : event2 openssl
+ssh/session : ssh/base ssh/wire ssh/link profiles                             : libssh2
 ssh/launch : ssh/base ssh/wire ssh/link profiles                              :
 profiles   : ssh/base                                                         : ini.h
 gpu/math   : ssh/base                                                         :

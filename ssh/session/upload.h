@@ -1,0 +1,61 @@
+/*
+ * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but plain pipes.
+ *
+ * The file is cut into pieces; several channels (each has its own 2 MiB window) take the next piece as they get free, and a
+ * shell on the host writes each with dd to its place in FILE.part, notes it in FILE.part.list and says so. So the progress shown is
+ * what has arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays nobody.
+ * The SHA-256 is made while sending, the host's own of what arrived must be the same, and only then is FILE.part renamed to FILE.
+ * A FILE that is there already, with the same content, is not sent.
+ *
+ * Nothing moved for stall_ns: it ends with ERR_TIMEOUT, and the owner begins again with a new session.
+ */
+#ifndef KEDGE_SESSION_UPLOAD_H
+#define KEDGE_SESSION_UPLOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "ssh/base/why.h"
+#include "ssh/session/session.h"
+
+#define UPLOAD_STREAMS 8 /* most channels */
+#define UPLOAD_SESSIONS 4
+
+enum upload_phase { UPLOAD_LOOKING, UPLOAD_COMPARING, UPLOAD_SENDING, UPLOAD_VERIFYING, UPLOAD_DONE };
+const char *upload_phase_name(enum upload_phase phase); /* "looking", … */
+
+struct upload_progress {
+    enum upload_phase phase;
+    uint64_t total_bytes;
+    uint64_t resumed_bytes; /* were there before */
+    uint64_t arrived_bytes; /* with those */
+    double rate;            /* bytes a second, of the last seconds; 0 = unknown */
+    uint64_t eta_ns;        /* 0 = unknown */
+    uint64_t stalled_ns;    /* nothing moved for so long; 0 = it moves */
+};
+
+struct upload_settings {
+    const char *local, *remote; /* paths; the remote folder is made. Copied. */
+    mode_t mode;
+    unsigned streams;           /* 0 = 4 */
+    uint64_t stall_ns;          /* also the deadline of looking */
+    uint64_t verify_ns;         /* deadline of the host's own hash, on top of stall_ns, per GiB */
+};
+
+struct upload;
+
+struct upload_callbacks {
+    void (*progress)(struct upload *upload, const struct upload_progress *progress, void *arg); /* twice a second; may be NULL */
+    /* Once. ERR_FULL: the host's disk is full. `sent` false: it was there already. */
+    void (*done)(struct upload *upload, int err, bool sent, const char *reason, void *arg);
+};
+
+/* The sessions must be up and outlive the upload. Callbacks come from the loop; upload_free is allowed in `done`. */
+struct upload *upload_new(struct loop *loop, struct session *const *sessions, unsigned session_count,
+                          const struct upload_settings *settings, const struct upload_callbacks *callbacks, void *arg,
+                          struct why *why);
+void upload_free(struct upload *upload); /* NULL is fine; what has arrived stays there for the next try */
+
+#endif

@@ -1,0 +1,175 @@
+/*
+ * A file to a host on this machine: ours beside OpenSSH's scp, in one run; and ours over a road of 200 Mbit/s and 100 ms beside what
+ * that road can carry. BENCH_MIB=N changes the size.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ssh/base/clock.h"
+#include "ssh/base/mem.h"
+#include "ssh/session/upload.h"
+#include "tests/helpers/ends.h"
+#include "tests/helpers/sshd.h"
+
+#define SECOND 1e9
+
+struct outcome {
+    bool done;
+    int err;
+    char reason[1500];
+};
+
+static void on_done(struct upload *upload, int err, bool sent, const char *reason, void *arg)
+{
+    struct outcome *outcome = arg;
+    outcome->done = true;
+    outcome->err = err ? err : sent ? 0 : ERR_INVALID;
+    snprintf(outcome->reason, sizeof outcome->reason, "%s", reason);
+    upload_free(upload);
+}
+
+static double upload_seconds(struct loop *loop, struct sshd *sshd, const struct slow_settings *slow, unsigned sessions)
+{
+    struct caller callers[UPLOAD_SESSIONS];
+    struct session *up[UPLOAD_SESSIONS];
+    struct outcome outcome = {0};
+    struct why why = {0};
+    char from[600], to[600], address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%u", sshd->port);
+    snprintf(from, sizeof from, "%s", place_file(&sshd->place, "file"));
+    snprintf(to, sizeof to, "%s", place_file(&sshd->place, "ours"));
+    unlink(to);
+    for (unsigned i = 0; i < sessions; i++) {
+        caller_init(&callers[i], loop, sshd);
+        struct road *road = road_tcp_dial(loop, address, &why);
+        caller_over(&callers[i], slow ? road_slow(loop, road, slow) : road);
+        if (!caller_up(&callers[i]))
+            BUG("%s", callers[i].reason);
+        up[i] = callers[i].session;
+    }
+    const struct upload_callbacks callbacks = {.done = on_done};
+    const struct upload_settings settings = {.local = from, .remote = to, .mode = 0600, .stall_ns = 20 * CLOCK_SECOND};
+    uint64_t began_ns = clock_now_ns();
+    if (!upload_new(loop, up, sessions, &settings, &callbacks, &outcome, &why))
+        BUG("%s", why.text);
+    loop_until(loop, &outcome.done, 600 * CLOCK_SECOND);
+    double seconds = (double)(clock_now_ns() - began_ns) / SECOND;
+    if (!outcome.done || outcome.err)
+        BUG("%s", outcome.reason);
+    for (unsigned i = 0; i < sessions; i++)
+        caller_end(&callers[i]);
+    return seconds;
+}
+
+/* What the road itself gives: plain bytes to somebody who takes them all, under the same load of the machine. */
+struct plain {
+    struct road *road;
+    uint64_t left;
+    bool done;
+};
+
+static void on_plain(void *arg)
+{
+    struct plain *plain = arg;
+    static uint8_t bytes[65536];
+    struct why why = {0};
+    ssize_t moved = road_start(plain->road, &why);
+    if (moved == 0 && plain->left == 0)
+        moved = road_read(plain->road, bytes, 1, &why); /* the other end closes when it has all */
+    while (moved >= 0 && plain->left) {
+        moved = road_write(plain->road, bytes, plain->left < sizeof bytes ? plain->left : sizeof bytes, &why);
+        plain->left -= moved > 0 ? (uint64_t)moved : 0;
+    }
+    plain->done = moved < 0 && moved != ERR_AGAIN;
+    road_want(plain->road, !plain->done && plain->left == 0, plain->left > 0);
+}
+
+static double plain_seconds(struct loop *loop, uint64_t bytes, const struct slow_settings *slow)
+{
+    struct plain plain = {.left = bytes};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t to_bytes = sizeof to;
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listening, (struct sockaddr *)&to, to_bytes) != 0 || listen(listening, 1) != 0 ||
+        getsockname(listening, (struct sockaddr *)&to, &to_bytes) != 0)
+        BUG("cannot listen");
+    pid_t child = fork();
+    if (child == 0) {
+        static uint8_t sink[1 << 17];
+        int fd = accept(listening, NULL, NULL);
+        while (bytes) {
+            ssize_t got = read(fd, sink, sizeof sink);
+            if (got <= 0)
+                break;
+            bytes -= (uint64_t)got;
+        }
+        _exit(0);
+    }
+    close(listening);
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(to.sin_port));
+    uint64_t began_ns = clock_now_ns();
+    plain.road = road_slow(loop, road_tcp_dial(loop, address, &(struct why){0}), slow);
+    road_on_ready(plain.road, on_plain, &plain);
+    road_want(plain.road, true, true);
+    loop_until(loop, &plain.done, 600 * CLOCK_SECOND);
+    double seconds = (double)(clock_now_ns() - began_ns) / SECOND;
+    road_free(plain.road);
+    waitpid(child, NULL, 0);
+    return seconds;
+}
+
+static double command_seconds(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static double command_seconds(const char *format, ...)
+{
+    char command[2000];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command, sizeof command, format, arguments);
+    va_end(arguments);
+    uint64_t began_ns = clock_now_ns();
+    if (system(command) != 0)
+        BUG("failed: %s", command);
+    return (double)(clock_now_ns() - began_ns) / SECOND;
+}
+
+int main(void)
+{
+    struct sshd sshd;
+    struct loop *loop = loop_new(&(struct why){0});
+    const char *asked = getenv("BENCH_MIB");
+    double mib = asked ? strtod(asked, NULL) : 256, bytes = mib * 1048576;
+    if (!sshd_is_here()) {
+        printf("upload: no sshd here\n");
+        return 0;
+    }
+    if (sshd_start(&sshd, "Subsystem sftp internal-sftp") != 0)
+        BUG("sshd does not start");
+    const char *folder = sshd.place.folder;
+    command_seconds("head -c %.0f /dev/urandom >%s/file", bytes, folder);
+    double scp = 1e9, ours = 1e9, two = 1e9;
+    for (int i = 0; i < 3; i++) { /* the best of three each, in turn */
+        double seconds = command_seconds("rm -f %s/scp; scp -q -F none -P %u -i %s/id -o UserKnownHostsFile=%s/known_hosts %s/file %s@127.0.0.1:%s/scp",
+                                         folder, sshd.port, folder, folder, folder, sshd_user(), folder);
+        scp = seconds < scp ? seconds : scp;
+        seconds = upload_seconds(loop, &sshd, NULL, 1);
+        ours = seconds < ours ? seconds : ours;
+        seconds = upload_seconds(loop, &sshd, NULL, 2);
+        two = seconds < two ? seconds : two;
+    }
+    const struct slow_settings far = {.rate_bps = 200000000, .delay_ns = 50 * CLOCK_MS};
+    double plain = plain_seconds(loop, (uint64_t)bytes, &far), slow = upload_seconds(loop, &sshd, &far, 1);
+    printf("upload of %.0f MiB, 200 Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, plain, slow,
+           100 * plain / slow);
+    loop_free(loop);
+    sshd_stop(&sshd);
+    return 0;
+}

@@ -1,0 +1,363 @@
+/* Files to a real sshd: whole, resumed, damaged, already there, onto a full disk, over a slow road, and with a peer that dies. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ssh/base/clock.h"
+#include "ssh/base/file.h"
+#include "ssh/base/mem.h"
+#include "ssh/session/upload.h"
+#include "tests/helpers/ends.h"
+#include "tests/helpers/flaky.h"
+#include "tests/helpers/sshd.h"
+
+#define PIECE ((size_t)4 << 20)
+
+static struct sshd server;
+static struct loop *loop;
+
+static int begin(void **unused)
+{
+    (void)unused;
+    loop = loop_new(&(struct why){0});
+    return sshd_start(&server, "");
+}
+
+static int end(void **unused)
+{
+    (void)unused;
+    loop_free(loop);
+    sshd_stop(&server);
+    return 0;
+}
+
+struct outcome {
+    bool done, sent;
+    int err;
+    char reason[1500];
+    unsigned reports, phases; /* a bit each */
+    struct upload_progress newest;
+    uint64_t kill_at; /* bytes; then the sessions of sshd are killed */
+    struct sshd *victim;
+};
+
+static void on_progress(struct upload *upload, const struct upload_progress *progress, void *arg)
+{
+    struct outcome *outcome = arg;
+    (void)upload;
+    outcome->reports++;
+    outcome->phases |= 1u << progress->phase;
+    outcome->newest = *progress;
+}
+
+static void on_done(struct upload *upload, int err, bool sent, const char *reason, void *arg)
+{
+    struct outcome *outcome = arg;
+    outcome->done = true;
+    outcome->err = err;
+    outcome->sent = sent;
+    snprintf(outcome->reason, sizeof outcome->reason, "%s", reason);
+    upload_free(upload);
+}
+
+static void make_file(const char *name, size_t bytes, unsigned seed)
+{
+    FILE *file = fopen(place_file(&server.place, name), "w");
+    uint64_t state = seed;
+    assert_non_null(file);
+    for (size_t at = 0; at < bytes; at += 8) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        assert_int_equal(fwrite(&state, bytes - at < 8 ? bytes - at : 8, 1, file), 1);
+    }
+    fclose(file);
+}
+
+static void same(const char *one, const char *other)
+{
+    char command[1400];
+    snprintf(command, sizeof command, "cd '%s' && cmp \"%s\" \"%s\"", server.place.folder, one, other);
+    assert_int_equal(system(command), 0);
+}
+
+static bool is_there(const char *name)
+{
+    return access(place_file(&server.place, name), F_OK) == 0;
+}
+
+static struct upload *push(struct outcome *outcome, struct session *session, const char *local, const char *remote)
+{
+    char from[600], to[600];
+    struct why why = {0};
+    static const struct upload_callbacks callbacks = {on_progress, on_done};
+    snprintf(from, sizeof from, "%s", place_file(&server.place, local));
+    snprintf(to, sizeof to, "%s", remote[0] == '/' ? remote : place_file(&server.place, remote));
+    struct upload_settings settings = {.local = from, .remote = to, .mode = 0755, .stall_ns = 10 * CLOCK_SECOND, .verify_ns = 60 * CLOCK_SECOND};
+    memset(outcome, 0, sizeof *outcome);
+    struct upload *upload = upload_new(loop, &session, 1, &settings, &callbacks, outcome, &why);
+    if (!upload) {
+        outcome->done = true;
+        outcome->err = why.err;
+        snprintf(outcome->reason, sizeof outcome->reason, "%s", why.text);
+    }
+    return upload;
+}
+
+static void pushed(struct outcome *outcome, int err, bool sent, const char *words)
+{
+    if (!loop_until(loop, &outcome->done, 60 * CLOCK_SECOND) || outcome->err != err || outcome->sent != sent ||
+        !strstr(outcome->reason, words)) {
+        fprintf(stderr, "err %d, sent %d, phase %s: %s\n", outcome->err, outcome->sent, upload_phase_name(outcome->newest.phase),
+                outcome->reason);
+        sshd_print_log(&server);
+        fail();
+    }
+}
+
+static void connect_to(struct caller *caller)
+{
+    caller_init(caller, loop, &server);
+    caller_dial(caller);
+    assert_true(caller_up(caller));
+}
+
+static void files_of_all_sizes(void **unused)
+{
+    static const size_t sizes[] = {0, 1, 4096, PIECE - 1, PIECE, 2 * PIECE + 12345};
+    struct caller caller;
+    struct outcome outcome;
+    struct stat status;
+    (void)unused;
+    connect_to(&caller);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        make_file("a file", sizes[i], 7 + (unsigned)i);
+        push(&outcome, caller.session, "a file", "deep/it's here");
+        pushed(&outcome, 0, true, "sent and verified");
+        same("a file", "deep/it's here");
+        push(&outcome, caller.session, "a file", "deep/it's here");
+        pushed(&outcome, 0, false, "is there already");
+    }
+    assert_int_equal(stat(place_file(&server.place, "deep/it's here"), &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0755);
+    assert_false(is_there("deep/it's here.part") || is_there("deep/it's here.part.list"));
+    caller_end(&caller);
+}
+
+static void a_changed_file_is_sent_again(void **unused)
+{
+    struct caller caller;
+    struct outcome outcome;
+    (void)unused;
+    connect_to(&caller);
+    make_file("one", 100000, 1);
+    push(&outcome, caller.session, "one", "changing");
+    pushed(&outcome, 0, true, "");
+    make_file("one", 100000, 2); /* of the same size */
+    push(&outcome, caller.session, "one", "changing");
+    pushed(&outcome, 0, true, "");
+    same("one", "changing");
+    caller_end(&caller);
+}
+
+/* Killed at some point, a new session goes on; what was there is not sent twice. */
+static void an_upload_that_broke_off_goes_on(void **unused)
+{
+    (void)unused;
+    make_file("large", 5 * PIECE + 99, 3);
+    for (int round = 0; round < 1; round++) {
+        struct caller caller;
+        struct outcome outcome;
+        char command[1200];
+        snprintf(command, sizeof command, "cd '%s' && rm -f arrived arrived.part*", server.place.folder);
+        assert_int_equal(system(command), 0);
+        connect_to(&caller);
+        push(&outcome, caller.session, "large", "arrived");
+        struct stat list = {0};
+        for (int i = 0; i < 2000 && list.st_size < 50 + 6 * round && !outcome.done; i++) {
+            loop_run_once(loop, 10 * CLOCK_MS);
+            if (stat(place_file(&server.place, "arrived.part.list"), &list) != 0)
+                list.st_size = 0;
+        }
+        sshd_kill_sessions(&server);
+        pushed(&outcome, ERR_GONE, false, "closed the connection");
+        caller_end(&caller);
+        assert_false(is_there("arrived"));
+        connect_to(&caller);
+        push(&outcome, caller.session, "large", "arrived");
+        pushed(&outcome, 0, true, "");
+        same("large", "arrived");
+        caller_end(&caller);
+    }
+}
+
+static void a_part_is_really_used(void **unused)
+{
+    struct caller caller;
+    struct outcome outcome;
+    char command[1600];
+    (void)unused;
+    make_file("parted", 4 * PIECE, 4);
+    connect_to(&caller);
+    struct upload *upload = push(&outcome, caller.session, "parted", "goal");
+    struct stat list = {0};
+    for (int i = 0; i < 2000 && list.st_size < 50; i++) {
+        loop_run_once(loop, 10 * CLOCK_MS);
+        if (stat(place_file(&server.place, "goal.part.list"), &list) != 0)
+            list.st_size = 0;
+    }
+    assert_false(outcome.done);
+    upload_free(upload); /* left on purpose: the part stays */
+    loop_for(loop, 100 * CLOCK_MS);
+    snprintf(command, sizeof command, "cd '%s' && head -n 1 goal.part.list >head", server.place.folder);
+    assert_int_equal(system(command), 0);
+    push(&outcome, caller.session, "parted", "goal");
+    pushed(&outcome, 0, true, "");
+    same("parted", "goal");
+    /* Now with a part that says it is whole, but is damaged: found by the hash, and sent again from the beginning. */
+    snprintf(command, sizeof command, "cd '%s' && mv goal goal.part && printf X | dd of=goal.part bs=1 seek=777777 conv=notrunc "
+             "status=none && (cat head; seq 0 3) >goal.part.list", server.place.folder);
+    assert_int_equal(system(command), 0);
+    push(&outcome, caller.session, "parted", "goal");
+    pushed(&outcome, 0, true, "");
+    same("parted", "goal");
+    caller_end(&caller);
+}
+
+static void a_full_disk(void **unused)
+{
+    struct caller caller;
+    struct outcome outcome;
+    char small[600], goal[700];
+    (void)unused;
+    snprintf(small, sizeof small, "%s", place_file(&server.place, "small disk"));
+    mkdir(small, 0700);
+    if (mount("none", small, "tmpfs", 0, "size=5m") != 0)
+        skip();
+    make_file("too large", 10 << 20, 5);
+    connect_to(&caller);
+    snprintf(goal, sizeof goal, "%s/goal", small);
+    push(&outcome, caller.session, "too large", goal);
+    loop_until(loop, &outcome.done, 30 * CLOCK_SECOND);
+    bool left = access(goal, F_OK) == 0;
+    caller_end(&caller);
+    sshd_kill_sessions(&server);
+    umount2(small, MNT_DETACH);
+    assert_int_equal(outcome.err, ERR_FULL);
+    assert_non_null(strstr(outcome.reason, "the disk is full: host one stopped taking the file"));
+    assert_non_null(strstr(outcome.reason, "No space left on device"));
+    assert_false(left);
+}
+
+static void what_cannot_be_sent(void **unused)
+{
+    struct caller caller;
+    struct outcome outcome;
+    (void)unused;
+    connect_to(&caller);
+    push(&outcome, caller.session, "absent", "x");
+    pushed(&outcome, ERR_ABSENT, false, "cannot send");
+    push(&outcome, caller.session, ".", "x");
+    pushed(&outcome, ERR_INVALID, false, "not a regular file");
+    make_file("file", 10, 1);
+    push(&outcome, caller.session, "file", "/proc/nothing/x");
+    pushed(&outcome, ERR_INVALID, false, "mkdir");
+    caller_end(&caller);
+}
+
+static void over_a_road_that_gives_and_takes_as_it_likes(void **unused)
+{
+    (void)unused;
+    make_file("flaky", 700000, 6);
+    for (uint64_t seed = 11; seed < 12; seed++) {
+        struct caller caller;
+        struct outcome outcome;
+        char address[64];
+        caller_init(&caller, loop, &server);
+        snprintf(address, sizeof address, "127.0.0.1:%u", server.port);
+        caller_over(&caller, road_flaky(loop, road_tcp_dial(loop, address, &(struct why){0}), seed));
+        assert_true(caller_up(&caller));
+        push(&outcome, caller.session, "flaky", seed == 11 ? "flaky one" : "flaky two");
+        pushed(&outcome, 0, true, "");
+        same("flaky", seed == 11 ? "flaky one" : "flaky two");
+        caller_end(&caller);
+    }
+}
+
+/* 1 Mbit/s and 300 ms: it gets through, and says how far it is. */
+static void over_a_slow_road(void **unused)
+{
+    const struct slow_settings slow = {.rate_bps = 1000000, .delay_ns = 150 * CLOCK_MS};
+    struct caller caller;
+    struct outcome outcome;
+    char address[64];
+    (void)unused;
+    make_file("little", 300000, 8);
+    caller_init(&caller, loop, &server);
+    snprintf(address, sizeof address, "127.0.0.1:%u", server.port);
+    caller_over(&caller, road_slow(loop, road_tcp_dial(loop, address, &(struct why){0}), &slow));
+    assert_true(caller_up(&caller));
+    push(&outcome, caller.session, "little", "little there");
+    pushed(&outcome, 0, true, "");
+    same("little", "little there");
+    assert_true(outcome.reports >= 4);
+    assert_true(outcome.phases & 1u << UPLOAD_SENDING);
+    caller_end(&caller);
+}
+
+static void a_host_that_takes_no_more(void **unused)
+{
+    struct sshd frozen;
+    struct caller caller;
+    struct outcome outcome;
+    char command[200], from[600], to[600];
+    (void)unused;
+    make_file("stuck", 1, 9);
+    assert_int_equal(truncate(place_file(&server.place, "stuck"), 40 * (off_t)PIECE), 0);
+    assert_int_equal(sshd_start(&frozen, ""), 0);
+    caller_init(&caller, loop, &frozen);
+    caller_dial(&caller);
+    assert_true(caller_up(&caller));
+    static const struct upload_callbacks callbacks = {on_progress, on_done};
+    snprintf(from, sizeof from, "%s", place_file(&server.place, "stuck"));
+    snprintf(to, sizeof to, "%s", place_file(&frozen.place, "stuck"));
+    struct upload_settings settings = {.local = from, .remote = to, .mode = 0600, .stall_ns = 3 * CLOCK_SECOND};
+    memset(&outcome, 0, sizeof outcome);
+    assert_non_null(upload_new(loop, &caller.session, 1, &settings, &callbacks, &outcome, &(struct why){0}));
+    while (outcome.newest.arrived_bytes == 0 && !outcome.done)
+        loop_run_once(loop, CLOCK_SECOND);
+    snprintf(command, sizeof command, "for p in $(ps -o pid= --ppid %d); do kill -STOP $p $(ps -o pid= --ppid $p); done 2>/dev/null", (int)frozen.pid);
+    if (system(command) != 0)
+        print_message("some of them had gone\n");
+    if (!outcome.done) {
+        pushed(&outcome, ERR_TIMEOUT, false, "stalled: host one took nothing for 3");
+        assert_true(outcome.newest.stalled_ns >= CLOCK_SECOND); /* it was shown before */
+    }
+    caller_end(&caller);
+    sshd_stop(&frozen);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_of_all_sizes),       cmocka_unit_test(a_changed_file_is_sent_again),
+        cmocka_unit_test(an_upload_that_broke_off_goes_on), cmocka_unit_test(a_part_is_really_used),
+        cmocka_unit_test(a_full_disk),              cmocka_unit_test(what_cannot_be_sent),
+        cmocka_unit_test(over_a_road_that_gives_and_takes_as_it_likes), cmocka_unit_test(over_a_slow_road),
+        cmocka_unit_test(a_host_that_takes_no_more),
+    };
+    if (!sshd_is_here()) {
+        printf("no sshd here (openssh-server): nothing was sent\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, begin, end);
+}

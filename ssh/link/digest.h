@@ -1,5 +1,6 @@
 /*
- * Cryptographic digests for the rooms that may not see OpenSSL: fingerprints of keys, hashed host names, files that were sent.
+ * Cryptographic digests for the rooms that may not see OpenSSL: fingerprints of keys, hashed host names, files that
+ * were sent.
  * Fast fingerprints without an enemy are ssh/base/hash.h.
  */
 #ifndef KEDGE_LINK_DIGEST_H

@@ -21,7 +21,7 @@ struct agent {
     uint64_t deadline_ns;
     agent_cb *cb;
     void *arg;
-    uint8_t asked;      /* the request under way; 0 = none */
+    uint8_t asked; /* the request under way; 0 = none */
     struct buf out, in;
     struct agent_key *keys;
     int count;
@@ -82,7 +82,9 @@ static void take_message(struct agent *agent, struct blob message)
     else if (asked == AGENT_SIGN && type == AGENT_SIGN_ANSWER && read_signature(agent, message))
         answer(agent, 0, "");
     else
-        answer(agent, ERR_REFUSED, asked == AGENT_SIGN ? "the ssh-agent refuses to sign with this key" : "the ssh-agent refuses to list its keys");
+        answer(agent, ERR_REFUSED,
+               asked == AGENT_SIGN ? "the ssh-agent refuses to sign with this key"
+                                   : "the ssh-agent refuses to list its keys");
 }
 
 /* True when the agent was answered (and may be gone). */

@@ -1,6 +1,8 @@
 /*
- * The memory of one session inside the SSH library. The library (1.10) forgets some of it when a session ends in the middle of a
- * greeting or an opening; and a hostile peer could make it take much. So each block is on a list, the list is cleared with the session, and
+ * The memory of one session inside the SSH library. The library (1.10) forgets some of it when a session ends in the
+ * middle of a
+ * greeting or an opening; and a hostile peer could make it take much. So each block is on a list, the list is cleared
+ * with the session, and
  * there is a maximum, behind which the library sees "no memory" and the session fails.
  */
 #ifndef KEDGE_SESSION_ARENA_H

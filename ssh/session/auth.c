@@ -1,5 +1,6 @@
 /*
- * Who are we: the keys that the profile names, those of the ssh-agent, the usual key files, and last a password if somebody is
+ * Who are we: the keys that the profile names, those of the ssh-agent, the usual key files, and last a password if
+ * somebody is
  * here to type it. What was offered is remembered, because "permission denied" alone helps nobody.
  *
  *   LISTING (what the server accepts) → AGENT (its keys) → per key: OFFERING [→ ASKING for a passphrase → OFFERING]
@@ -40,8 +41,8 @@ struct auth {
     enum signing signing;
     struct candidate *candidates;
     int count, at, tries;
-    char *secret;         /* passphrase or password, wiped */
-    bool probing;         /* the signature is held back: would the server take this key? */
+    char *secret; /* passphrase or password, wiped */
+    bool probing; /* the signature is held back: would the server take this key? */
     bool library_has_sha2;
     bool keys_allowed, password_allowed, keyboard_allowed;
     char methods[200];
@@ -205,8 +206,8 @@ static void note_offer(struct auth *auth)
     char words[160] = "";
     if (key->bytes)
         hostkey_words(key->blob, key->bytes, words, sizeof words);
-    append(auth->offers, sizeof auth->offers, "%s%s%s%s%s", auth->offers[0] ? ", " : "", key->path, words[0] ? " (" : "", words,
-           words[0] ? ")" : "");
+    append(auth->offers, sizeof auth->offers, "%s%s%s%s%s", auth->offers[0] ? ", " : "", key->path, words[0] ? " (" : "",
+           words, words[0] ? ")" : "");
     auth->offered++;
     auth->offered_rsa += key_is_rsa(key->type);
 }
@@ -237,11 +238,13 @@ static int call_library(struct auth *auth, const struct candidate *one)
 static void ask_passphrase(struct auth *auth)
 {
     const char *path = auth->candidates[auth->at].key.path;
-    if (session_ask(auth->session, ASK_PASSPHRASE, true, "", "%spassphrase of the key %s", auth->tries ? "that was not it; " : "", path)) {
+    if (session_ask(auth->session, ASK_PASSPHRASE, true, "", "%spassphrase of the key %s",
+                    auth->tries ? "that was not it; " : "", path)) {
         auth->state = AUTH_ASKING;
         return;
     }
-    append(auth->notes, sizeof auth->notes, "; %s needs a passphrase and nobody is here to type it (ssh-add %s)", path, path);
+    append(auth->notes, sizeof auth->notes, "; %s needs a passphrase and nobody is here to type it (ssh-add %s)", path,
+           path);
     next_candidate(auth);
 }
 
@@ -255,7 +258,8 @@ static void after_bad_file(struct auth *auth)
         ask_passphrase(auth);
         return;
     }
-    append(auth->notes, sizeof auth->notes, one->key.encrypted ? "; the passphrase of %s was not right" : "; %s cannot be read by the SSH library",
+    append(auth->notes, sizeof auth->notes,
+           one->key.encrypted ? "; the passphrase of %s was not right" : "; %s cannot be read by the SSH library",
            one->key.path);
     next_candidate(auth);
 }
@@ -316,9 +320,11 @@ static void ask_password(struct auth *auth)
         auth->tries = PASSWORDS; /* no more */
 }
 
-/* One hidden question is the password; anything else (one-time codes …) is beyond what was typed, and gets an empty answer. */
+/* One hidden question is the password; anything else (one-time codes …) is beyond what was typed, and gets an empty
+ * answer. */
 static void on_keyboard(const char *name, int name_bytes, const char *instruction, int instruction_bytes, int prompts,
-                        const LIBSSH2_USERAUTH_KBDINT_PROMPT *prompt, LIBSSH2_USERAUTH_KBDINT_RESPONSE *responses, void **abstract)
+                        const LIBSSH2_USERAUTH_KBDINT_PROMPT *prompt, LIBSSH2_USERAUTH_KBDINT_RESPONSE *responses,
+                        void **abstract)
 {
     struct session *session = *abstract;
     (void)name, (void)name_bytes, (void)instruction, (void)instruction_bytes;
@@ -386,14 +392,21 @@ static int refuse(struct auth *auth, struct why *why)
     if (!auth->keys_allowed)
         return why_set(why, ERR_REFUSED, "lets %s in only by %s, not by key%s", user, auth->methods, notes);
     if (auth->offered && auth->offered == auth->offered_rsa && !auth->library_has_sha2)
-        return why_set(why, ERR_REFUSED, "did not accept %s for %s. This is an RSA key, and libssh2 %s can only sign with SHA-1 for it, "
+        return why_set(why, ERR_REFUSED,
+                       "did not accept %s for %s. This is an RSA key, and libssh2 %s can only sign with SHA-1 for it, "
                        "which servers since OpenSSH 8.8 refuse: make another key (ssh-keygen -t ed25519), put its .pub into "
-                       "~/.ssh/authorized_keys there, and name it with identity =%s", auth->offers, user, LIBSSH2_VERSION, notes);
+                       "~/.ssh/authorized_keys there, and name it with identity =%s",
+                       auth->offers, user, LIBSSH2_VERSION, notes);
     if (auth->offered)
-        return why_set(why, ERR_REFUSED, "accepts none of our keys for %s: offered were %s%s. Put one's .pub into ~/.ssh/authorized_keys there, "
-                       "or name the right one with identity =", user, auth->offers, notes);
-    return why_set(why, ERR_REFUSED, "wants a key of %s and there is none to offer%s: ssh-keygen -t ed25519 makes one, its .pub goes into "
-                   "~/.ssh/authorized_keys there", user, notes);
+        return why_set(why, ERR_REFUSED,
+                       "accepts none of our keys for %s: offered were %s%s. Put one's .pub into ~/.ssh/authorized_keys "
+                       "there, "
+                       "or name the right one with identity =",
+                       user, auth->offers, notes);
+    return why_set(why, ERR_REFUSED,
+                   "wants a key of %s and there is none to offer%s: ssh-keygen -t ed25519 makes one, its .pub goes into "
+                   "~/.ssh/authorized_keys there",
+                   user, notes);
 }
 
 static int step_once(struct auth *auth, struct why *why)
@@ -421,7 +434,8 @@ static int step_once(struct auth *auth, struct why *why)
         if (auth->state == AUTH_ASKING) {
             auth->state = AUTH_OFFERING;
             if (!auth->secret) {
-                append(auth->notes, sizeof auth->notes, "; the passphrase of %s was not given", auth->candidates[auth->at].key.path);
+                append(auth->notes, sizeof auth->notes, "; the passphrase of %s was not given",
+                       auth->candidates[auth->at].key.path);
                 next_candidate(auth);
             }
         } else if (!auth->secret) {
@@ -445,7 +459,8 @@ int auth_step(struct auth *auth, struct why *why)
     while (result == 1);
     /* A server that has seen too many keys hangs up; what was offered is the news, not the end of the connection. */
     if (result == ERR_GONE && auth->session->goodbye[0] && auth->offered)
-        return why_set(why, ERR_REFUSED, "ended the login: %s. Offered were %s; name the right key with identity =", auth->session->goodbye,
+        return why_set(why, ERR_REFUSED,
+                       "ended the login: %s. Offered were %s; name the right key with identity =", auth->session->goodbye,
                        auth->offers);
     return result;
 }

@@ -1,5 +1,6 @@
 /*
- * Bytes as SSH writes them: strings with a length in front (RFC 4251 §5), and base64 (RFC 4648). Input is hostile and checked.
+ * Bytes as SSH writes them: strings with a length in front (RFC 4251 §5), and base64 (RFC 4648). Input is hostile and
+ * checked.
  */
 #ifndef KEDGE_SESSION_BLOB_H
 #define KEDGE_SESSION_BLOB_H

@@ -145,7 +145,8 @@ static void step_opening(struct channel *channel)
 
 static void step_asking(struct channel *channel)
 {
-    int code = libssh2_channel_process_startup(channel->ssh, "exec", 4, channel->command, (unsigned)strlen(channel->command));
+    int code =
+        libssh2_channel_process_startup(channel->ssh, "exec", 4, channel->command, (unsigned)strlen(channel->command));
     if (code == LIBSSH2_ERROR_EAGAIN)
         return;
     if (code)
@@ -174,7 +175,8 @@ static bool read_errors(struct channel *channel)
     char bytes[4096];
     ssize_t got;
     while (session_has_room(channel->session) &&
-           (got = libssh2_channel_read_ex(channel->ssh, SSH_EXTENDED_DATA_STDERR, bytes, sizeof bytes)) != LIBSSH2_ERROR_EAGAIN) {
+           (got = libssh2_channel_read_ex(channel->ssh, SSH_EXTENDED_DATA_STDERR, bytes, sizeof bytes)) !=
+               LIBSSH2_ERROR_EAGAIN) {
         if (got == 0)
             return true;
         if (got < 0) {
@@ -294,7 +296,8 @@ static void on_deadline(void *arg)
         leave_session(channel); /* the library keeps its part until the session ends */
         return;
     }
-    snprintf(text, sizeof text, "has not %s within %s", channel->state == CHANNEL_OPENING ? "opened a channel" : "begun the command",
+    snprintf(text, sizeof text, "has not %s within %s",
+             channel->state == CHANNEL_OPENING ? "opened a channel" : "begun the command",
              text_from_duration(channel->deadline_ns, waited, sizeof waited));
     if (channel->state == CHANNEL_OPENING)
         session_fail(channel->session, ERR_TIMEOUT, "%s", text); /* an opening cannot be taken back */
@@ -426,7 +429,10 @@ static const struct road_ops channel_ops = {
 static struct channel *channel_new(struct session *session, uint64_t open_ns)
 {
     struct channel *channel = mem_new(sizeof *channel);
-    *channel = (struct channel){.road.ops = &channel_ops, .loop = session->loop, .session = session, .deadline_ns = open_ns,
+    *channel = (struct channel){.road.ops = &channel_ops,
+                                .loop = session->loop,
+                                .session = session,
+                                .deadline_ns = open_ns,
                                 .queue_bytes = QUEUE_BYTES};
     buf_init(&channel->in, IN_BYTES);
     channel->timer = loop_timer_new(session->loop, on_deadline, channel);

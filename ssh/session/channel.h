@@ -2,7 +2,8 @@
  * A channel of a session as a road: the standard input and output of a command on the host, or a connection from the host to
  * somewhere else (a tunnel). Whatever runs over a road runs over it: a link to `kedged bridge`, another session.
  *
- * What the command says on standard error is kept (the newest 1,200 bytes), not mixed in. road_finish closes its standard input.
+ * What the command says on standard error is kept (the newest 1,200 bytes), not mixed in. road_finish closes its
+ * standard input.
  * road_free lets go at once; the goodbye is the session's business.
  */
 #ifndef KEDGE_SESSION_CHANNEL_H

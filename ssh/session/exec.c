@@ -21,7 +21,7 @@ struct road_exec {
     struct loop_timer *timer; /* until the marker came; then: what was read with it is there */
     uint64_t open_ns;
     char marker[32];
-    struct buf in;            /* noise, then what came with the marker */
+    struct buf in; /* noise, then what came with the marker */
     bool stands, want_read, want_write;
     struct why why;
 };
@@ -49,7 +49,8 @@ static void exec_want_below(struct road_exec *exec)
 static int no_marker(struct road_exec *exec, const char *how)
 {
     char noise[200], errors[300];
-    text_harmless((const char *)buf_peek(&exec->in), buf_used(&exec->in) < 100 ? buf_used(&exec->in) : 100, noise, sizeof noise);
+    text_harmless((const char *)buf_peek(&exec->in), buf_used(&exec->in) < 100 ? buf_used(&exec->in) : 100, noise,
+                  sizeof noise);
     channel_errors(exec->below, errors, sizeof errors);
     return why_set(&exec->why, ERR_INVALID, "has a login shell that %s instead of running our command%s%s%s%s", how,
                    noise[0] ? "; it said: " : "", noise, errors[0] ? "; and: " : "", errors);
@@ -76,7 +77,9 @@ static int exec_start(struct road *base, struct why *why)
         struct why ended = {0};
         ssize_t got = road_read(exec->below, bytes, sizeof bytes, &ended);
         if (got < 0) {
-            err = got == ERR_AGAIN ? ERR_AGAIN : ended.err == ERR_GONE ? no_marker(exec, "ended") : why_set(&exec->why, ended.err, "%s", ended.text);
+            err = got == ERR_AGAIN        ? ERR_AGAIN
+                  : ended.err == ERR_GONE ? no_marker(exec, "ended")
+                                          : why_set(&exec->why, ended.err, "%s", ended.text);
             break;
         }
         if (buf_put(&exec->in, bytes, (size_t)got) != 0)
@@ -232,7 +235,7 @@ size_t exec_room(const struct road *road)
 struct exec {
     struct road *road;
     struct loop_timer *timer;
-    char *name, *what;     /* the host, and what for */
+    char *name, *what; /* the host, and what for */
     uint64_t deadline_ns;
     struct buf input, output;
     size_t most;

@@ -11,8 +11,9 @@
 #define ART_WIDTH 17
 #define ART_HEIGHT 9
 
-static const char *const all_types[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
-                                        "rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"};
+static const char *const all_types[] = {
+    "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256",
+    "ssh-rsa"};
 
 char *hostkey_print(const uint8_t *key, size_t bytes, char out[HOSTKEY_PRINT])
 {
@@ -40,7 +41,8 @@ char *hostkey_words(const uint8_t *key, size_t bytes, char *out, size_t size)
     return out;
 }
 
-/* The drunken bishop walks over the board, two bits a step, and the more often he was on a field the heavier is its letter. */
+/* The drunken bishop walks over the board, two bits a step, and the more often he was on a field the heavier is its
+ * letter. */
 static void walk(const uint8_t digest[DIGEST_SHA256], uint8_t board[ART_HEIGHT][ART_WIDTH], int *x, int *y)
 {
     *x = ART_WIDTH / 2;
@@ -150,9 +152,10 @@ static int refuse_changed(const struct known *known, const char *words, struct w
         hostkey_words(first->key, first->bytes, old, sizeof old);
     if (known->old_count > 1)
         snprintf(list, sizeof list, " and %d more", known->old_count - 1);
-    why_set(why, ERR_REFUSED, "the key of %s has CHANGED: on file is %s (%s%s), now it shows %s. Somebody may be in between. If you "
-            "know that the host was made anew, remove that line (ssh-keygen -R '%s') and connect again", known->name, old,
-            first->place, list, words, known->name);
+    why_set(why, ERR_REFUSED,
+            "the key of %s has CHANGED: on file is %s (%s%s), now it shows %s. Somebody may be in between. If you "
+            "know that the host was made anew, remove that line (ssh-keygen -R '%s') and connect again",
+            known->name, old, first->place, list, words, known->name);
     return HOSTKEY_REFUSED;
 }
 
@@ -167,8 +170,9 @@ int hostkey_judge(const struct hostkey_policy *policy, const char *host, uint16_
     hostkey_print(key, bytes, print);
     if (policy->pin[0]) {
         if (!pin_matches(policy->pin, print)) {
-            why_set(why, ERR_REFUSED, "%s shows the key %s, but host_key = %s is pinned: this is another host, or the pin is old",
-                    mine->name, words, policy->pin);
+            why_set(why, ERR_REFUSED,
+                    "%s shows the key %s, but host_key = %s is pinned: this is another host, or the pin is old", mine->name,
+                    words, policy->pin);
             result = HOSTKEY_REFUSED;
         }
         goto out;
@@ -177,14 +181,16 @@ int hostkey_judge(const struct hostkey_policy *policy, const char *host, uint16_
     if (result)
         goto out;
     if (mine->verdict == KNOWN_REVOKED) {
-        why_set(why, ERR_REFUSED, "the key of %s, %s, is marked as revoked in %s: do not connect", mine->name, words, mine->place);
+        why_set(why, ERR_REFUSED, "the key of %s, %s, is marked as revoked in %s: do not connect", mine->name, words,
+                mine->place);
         result = HOSTKEY_REFUSED;
     } else if (mine->verdict == KNOWN_CHANGED) {
         result = refuse_changed(mine, words, why);
     } else if (mine->verdict == KNOWN_NOT) {
-        why_set(why, ERR_REFUSED, "the key of %s is not known: it shows %s. Compare it with what the host itself or its provider says "
-                "(ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then pin it with host_key = %s, or use --accept-new", mine->name,
-                words, print);
+        why_set(why, ERR_REFUSED,
+                "the key of %s is not known: it shows %s. Compare it with what the host itself or its provider says "
+                "(ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then pin it with host_key = %s, or use --accept-new",
+                mine->name, words, print);
         result = HOSTKEY_UNKNOWN;
     }
 out:

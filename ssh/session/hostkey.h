@@ -1,5 +1,6 @@
 /*
- * Is this the host that we mean? A key on file is accepted, a pinned one too; a changed or revoked key is refused, whatever else
+ * Is this the host that we mean? A key on file is accepted, a pinned one too; a changed or revoked key is refused,
+ * whatever else
  * was said; an unknown one is refused unless the settings or a person accept it. Pure but for the files.
  */
 #ifndef KEDGE_SESSION_HOSTKEY_H
@@ -34,14 +35,16 @@ char *hostkey_art(const uint8_t *key, size_t bytes, char out[HOSTKEY_ART]);
 /* Whether the text is a usable pin. */
 bool hostkey_is_pin(const char *text);
 
-/* HOSTKEY_REFUSED and HOSTKEY_UNKNOWN fill `why` with the whole sentence. `known` (may be NULL) tells what is on file. A negative
+/* HOSTKEY_REFUSED and HOSTKEY_UNKNOWN fill `why` with the whole sentence. `known` (may be NULL) tells what is on file.
+ * A negative
  * err when a file cannot be read. */
 int hostkey_judge(const struct hostkey_policy *policy, const char *host, uint16_t port, const uint8_t *key, size_t bytes,
                   struct known *known, struct why *why);
 /* Note an accepted key in policy->save. */
 int hostkey_save(const struct hostkey_policy *policy, const char *host, uint16_t port, const uint8_t *key, size_t bytes,
                  struct why *why);
-/* The key types to ask the server for, those on file first: else a host that is known by one key would look changed by another. */
+/* The key types to ask the server for, those on file first: else a host that is known by one key would look changed by
+ * another. */
 void hostkey_types(const struct hostkey_policy *policy, const char *host, uint16_t port, char *out, size_t size);
 
 #endif

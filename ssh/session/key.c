@@ -83,8 +83,9 @@ static int look_text(struct key *key, const char *text, struct why *why)
         snprintf(key->type, sizeof key->type, "ssh-rsa");
     else if (!strstr(text, "PRIVATE KEY-----"))
         return why_set(why, ERR_INVALID, "%s is not a private key%s", key->path,
-                       strncmp(text, "ssh-", 4) == 0 || strncmp(text, "ecdsa-", 6) == 0 ? " but a public one: give the file without .pub"
-                                                                                       : "");
+                       strncmp(text, "ssh-", 4) == 0 || strncmp(text, "ecdsa-", 6) == 0 ? " but a public one: give the file "
+                                                                                          "without .pub"
+                                                                                        : "");
     key->encrypted = strstr(text, "ENCRYPTED") != NULL;
     look_public(key);
     return 0;

@@ -1,5 +1,6 @@
 /*
- * What can be seen of a private key file without opening it: its kind, whether it wants a passphrase, and (OpenSSH's own format, or a
+ * What can be seen of a private key file without opening it: its kind, whether it wants a passphrase, and (OpenSSH's
+ * own format, or a
  * .pub file beside it) its public half, so that it can be offered before anybody is asked for a passphrase.
  */
 #ifndef KEDGE_SESSION_KEY_H

@@ -1,5 +1,6 @@
 /*
- * Files of known hosts, as OpenSSH writes them: plain and hashed names, patterns, negations, [HOST]:PORT, @revoked. Pure but for
+ * Files of known hosts, as OpenSSH writes them: plain and hashed names, patterns, negations, [HOST]:PORT, @revoked.
+ * Pure but for
  * reading and appending. @cert-authority lines are passed over: the library cannot verify host certificates.
  */
 #ifndef KEDGE_SESSION_KNOWN_H

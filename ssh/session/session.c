@@ -23,8 +23,12 @@
 const char *session_phase_name(enum session_phase phase)
 {
     static const char *const names[] = {
-        [SESSION_CONNECTING] = "connecting", [SESSION_GREETING] = "greeting", [SESSION_TRUSTING] = "checking the host key",
-        [SESSION_PROVING] = "logging in",    [SESSION_UP] = "up",             [SESSION_LEAVING] = "leaving",
+        [SESSION_CONNECTING] = "connecting",
+        [SESSION_GREETING] = "greeting",
+        [SESSION_TRUSTING] = "checking the host key",
+        [SESSION_PROVING] = "logging in",
+        [SESSION_UP] = "up",
+        [SESSION_LEAVING] = "leaving",
         [SESSION_DOWN] = "down",
     };
     return names[phase];
@@ -157,7 +161,8 @@ void session_set_deadline(struct session *session, uint64_t ns)
 
 static void move_to(struct session *session, enum session_phase phase)
 {
-    log_at(LOG_DEBUG, "ssh", "%s: %s → %s", session->settings.name, session_phase_name(session->phase), session_phase_name(phase));
+    log_at(LOG_DEBUG, "ssh", "%s: %s → %s", session->settings.name, session_phase_name(session->phase),
+           session_phase_name(phase));
     session->phase = phase;
     if (phase < SESSION_UP)
         session_set_deadline(session, session->settings.greet_ns);
@@ -200,10 +205,12 @@ void session_fail_by_library(struct session *session, int code)
         session_fail(session, session->over.err ? session->over.err : ERR_GONE, "%s (while %s)",
                      session->over.text[0] ? session->over.text : "closed the connection", phase);
     else
-        session_fail(session, ERR_INVALID, "does not speak SSH as expected (while %s): %s (%d)", phase, session_error(session), code);
+        session_fail(session, ERR_INVALID, "does not speak SSH as expected (while %s): %s (%d)", phase,
+                     session_error(session), code);
 }
 
-/* Ask for key types in this order. Only those that the library has are named: 1.10 moves the rest of the list with memcpy when it
+/* Ask for key types in this order. Only those that the library has are named: 1.10 moves the rest of the list with
+ * memcpy when it
  * drops one. */
 static int prefer_types(struct session *session, const char *types)
 {
@@ -248,7 +255,8 @@ static void judge_host_key(struct session *session)
     verdict = key ? hostkey_judge(&settings->policy, settings->host, settings->port, key, bytes, NULL, &why)
                   : why_set(&why, ERR_INVALID, "there is no host key");
     if (verdict == HOSTKEY_UNKNOWN && settings->policy.accept_new)
-        verdict = hostkey_save(&settings->policy, settings->host, settings->port, key, bytes, &why) ? HOSTKEY_REFUSED : HOSTKEY_TRUSTED;
+        verdict = hostkey_save(&settings->policy, settings->host, settings->port, key, bytes, &why) ? HOSTKEY_REFUSED
+                                                                                                    : HOSTKEY_TRUSTED;
     move_to(session, SESSION_TRUSTING);
     if (verdict == HOSTKEY_TRUSTED) {
         move_to(session, SESSION_PROVING);
@@ -257,8 +265,8 @@ static void judge_host_key(struct session *session)
     }
     char words[160], art[HOSTKEY_ART];
     if (verdict == HOSTKEY_UNKNOWN &&
-        session_ask(session, ASK_HOST_KEY, false, hostkey_art(key, bytes, art), "the key of %s (%s:%u) is not known: %s", settings->name,
-                    settings->host, settings->port, hostkey_words(key, bytes, words, sizeof words)))
+        session_ask(session, ASK_HOST_KEY, false, hostkey_art(key, bytes, art), "the key of %s (%s:%u) is not known: %s",
+                    settings->name, settings->host, settings->port, hostkey_words(key, bytes, words, sizeof words)))
         return;
     session_fail(session, verdict < 0 ? verdict : ERR_REFUSED, "is not trusted: %s", why.text);
 }
@@ -346,8 +354,12 @@ static void step_leaving(struct session *session)
 static void session_step(struct session *session)
 {
     static void (*const steps[])(struct session *) = {
-        [SESSION_CONNECTING] = step_connecting, [SESSION_GREETING] = step_greeting, [SESSION_TRUSTING] = step_trusting,
-        [SESSION_PROVING] = step_proving,       [SESSION_UP] = step_up,             [SESSION_LEAVING] = step_leaving,
+        [SESSION_CONNECTING] = step_connecting,
+        [SESSION_GREETING] = step_greeting,
+        [SESSION_TRUSTING] = step_trusting,
+        [SESSION_PROVING] = step_proving,
+        [SESSION_UP] = step_up,
+        [SESSION_LEAVING] = step_leaving,
     };
     if (session->phase > SESSION_CONNECTING && session->phase < SESSION_DOWN)
         fill_in(session);
@@ -356,7 +368,8 @@ static void session_step(struct session *session)
         before = session->phase;
         steps[before](session);
     }
-    if (session->phase > SESSION_GREETING && session->phase < SESSION_UP && session->road_over && buf_used(&session->in) == 0)
+    if (session->phase > SESSION_GREETING && session->phase < SESSION_UP && session->road_over &&
+        buf_used(&session->in) == 0)
         session_fail_by_library(session, LIBSSH2_ERROR_SOCKET_DISCONNECT);
     session_flush(session);
 }
@@ -448,9 +461,10 @@ static void on_deadline(void *arg)
         session_fail(session, ERR_TIMEOUT, "was left waiting: nobody answered within %s",
                      text_from_duration(session->settings.ask_ns, waited, sizeof waited));
     } else {
-        session_fail(session, ERR_TIMEOUT, "does not answer: nothing for %s while %s; is it up, and does a firewall drop port %u?",
-                     text_from_duration(session->settings.greet_ns, waited, sizeof waited), session_phase_name(session->phase),
-                     session->settings.port);
+        session_fail(session, ERR_TIMEOUT,
+                     "does not answer: nothing for %s while %s; is it up, and does a firewall drop port %u?",
+                     text_from_duration(session->settings.greet_ns, waited, sizeof waited),
+                     session_phase_name(session->phase), session->settings.port);
     }
 }
 

@@ -3,8 +3,10 @@
  *
  *   connecting → greeting (key exchange) → trusting (is it the host we mean?) → proving (who are we) → up → down
  *
- * The library (libssh2) is never allowed to block and never sees the socket: it reads from and writes to two bounded buffers of
- * the session. It cannot finish a half-sent packet unless it is called again with the same memory, and some of its calls forget
+ * The library (libssh2) is never allowed to block and never sees the socket: it reads from and writes to two bounded
+ * buffers of
+ * the session. It cannot finish a half-sent packet unless it is called again with the same memory, and some of its
+ * calls forget
  * that; so no call is begun unless all that it can send fits into the buffer, and there is no half-sent packet, ever.
  * Calls that wait for the peer do not exclude each other; opening channels is one at a time.
  *
@@ -62,7 +64,8 @@ struct session_question {
 
 struct session_callbacks {
     void (*up)(struct session *session, void *arg);
-    /* The end, once. err 0 = as we wished. ERR_GONE, ERR_TIMEOUT, ERR_ABSENT: it may come yet; ERR_REFUSED: trying again changes
+    /* The end, once. err 0 = as we wished. ERR_GONE, ERR_TIMEOUT, ERR_ABSENT: it may come yet; ERR_REFUSED: trying
+     * again changes
      * nothing. `reason` is a sentence that names the host and the remedy. */
     void (*down)(struct session *session, int err, const char *reason, void *arg);
     /* Somebody must decide; NULL = nobody is here, which is a refusal. Answer by session_answer, now or later. */
@@ -72,7 +75,8 @@ struct session_callbacks {
 /* Takes the road over. Callbacks come from the loop, never from inside a call; session_free is allowed in each of them. */
 struct session *session_new(struct loop *loop, struct road *road, const struct session_settings *settings,
                             const struct session_callbacks *callbacks, void *arg);
-/* ASK_HOST_KEY: "once" or "save", anything else refuses. Others: the secret, which is wiped here, not in the caller's memory.
+/* ASK_HOST_KEY: "once" or "save", anything else refuses. Others: the secret, which is wiped here, not in the caller's
+ * memory.
  * NULL = no answer. */
 void session_answer(struct session *session, const char *answer);
 /* Say goodbye within `linger_ns`, then down(0). */

@@ -21,15 +21,15 @@
 #define PIECE_BYTES ((uint64_t)4 << 20)
 #define LIST_BYTES ((size_t)4 << 20) /* of FILE.part.list: more than 500,000 pieces */
 #define TICK_NS (500 * CLOCK_MS)
-#define RATE_TICKS 6                 /* the rate is over so many ticks */
+#define RATE_TICKS 6 /* the rate is over so many ticks */
 
 struct stream {
     struct upload *upload;
     struct road *road;
     bool standing, finished;
-    uint8_t *bytes;      /* a header line, a piece, an end line */
+    uint8_t *bytes; /* a header line, a piece, an end line */
     size_t used, sent;
-    char line[64];       /* of its answers */
+    char line[64]; /* of its answers */
     size_t line_used;
     unsigned unanswered; /* pieces */
 };
@@ -50,20 +50,23 @@ struct upload {
     struct digest *digest;
     uint64_t hashed_bytes;
     char hash[DIGEST_HEX], remote_hash[DIGEST_HEX];
-    uint64_t pieces, next;         /* next: the first that was not dealt with */
-    uint8_t *arrived;              /* per piece */
+    uint64_t pieces, next; /* next: the first that was not dealt with */
+    uint8_t *arrived;      /* per piece */
     uint64_t arrived_bytes, resumed_bytes;
     struct stream streams[UPLOAD_STREAMS];
-    uint64_t moved_ns;             /* something arrived, or was taken */
-    uint64_t recent[RATE_TICKS];   /* arrived_bytes at the last ticks */
+    uint64_t moved_ns;           /* something arrived, or was taken */
+    uint64_t recent[RATE_TICKS]; /* arrived_bytes at the last ticks */
     unsigned ticks;
     bool restarted, over;
 };
 
 const char *upload_phase_name(enum upload_phase phase)
 {
-    static const char *const names[] = {[UPLOAD_LOOKING] = "looking", [UPLOAD_COMPARING] = "comparing", [UPLOAD_SENDING] = "sending",
-                                        [UPLOAD_VERIFYING] = "verifying", [UPLOAD_DONE] = "done"};
+    static const char *const names[] = {[UPLOAD_LOOKING] = "looking",
+                                        [UPLOAD_COMPARING] = "comparing",
+                                        [UPLOAD_SENDING] = "sending",
+                                        [UPLOAD_VERIFYING] = "verifying",
+                                        [UPLOAD_DONE] = "done"};
     return names[phase];
 }
 
@@ -82,7 +85,8 @@ static uint64_t piece_bytes(const struct upload *upload, uint64_t piece)
 static void identity(const struct upload *upload, char out[80])
 {
     uint64_t stamp[3] = {size_of(upload), (uint64_t)upload->status.st_mtim.tv_sec, (uint64_t)upload->status.st_mtim.tv_nsec};
-    snprintf(out, 80, "kedge-part %" PRIu64 " %" PRIu64 " %016" PRIx64, size_of(upload), PIECE_BYTES, hash_bytes(stamp, sizeof stamp));
+    snprintf(out, 80, "kedge-part %" PRIu64 " %" PRIu64 " %016" PRIx64, size_of(upload), PIECE_BYTES,
+             hash_bytes(stamp, sizeof stamp));
 }
 
 static void stop_streams(struct upload *upload)
@@ -121,7 +125,8 @@ static void finish_by_host(struct upload *upload, int err, const char *reason)
 static void run(struct upload *upload, const char *what, const char *script, size_t most, uint64_t deadline_ns, exec_cb *cb)
 {
     /* openssl uses the processor's instructions for SHA-256; sha256sum of many distributions is four times slower. */
-    char *command = mem_format("%s; export LC_ALL=C; S() { openssl dgst -sha256 -r <\"$1\" 2>/dev/null || sha256sum <\"$1\"; }; %s",
+    char *command = mem_format("%s; export LC_ALL=C; S() { openssl dgst -sha256 -r <\"$1\" 2>/dev/null || sha256sum "
+                               "<\"$1\"; }; %s",
                                upload->quoted, script);
     exec_free(upload->exec);
     upload->exec = exec_run(upload->sessions[0], what, command, NULL, 0, most, deadline_ns, cb, upload);
@@ -143,7 +148,8 @@ static void on_verified(struct exec *exec, int err, const char *reason, void *ar
         upload->restarted = true;
         look(upload);
     } else if (exec_status(exec) == 9) {
-        finish(upload, ERR_INVALID, false, "%s arrives damaged at every try; is the host's disk or memory in order? %s", upload->remote, reason);
+        finish(upload, ERR_INVALID, false, "%s arrives damaged at every try; is the host's disk or memory in order? %s",
+               upload->remote, reason);
     } else {
         finish_by_host(upload, err, reason);
     }
@@ -193,7 +199,8 @@ static int read_piece(struct upload *upload, uint64_t piece, uint8_t *out, struc
     return 0;
 }
 
-/* Fill the stream's memory with the next piece: 0, or ERR_ABSENT when there is none. ERR_AGAIN: it is there already and was read
+/* Fill the stream's memory with the next piece: 0, or ERR_ABSENT when there is none. ERR_AGAIN: it is there already and
+ * was read
  * for the hash only; come again, so that many of them do not stop the loop. */
 static int take_piece(struct stream *stream, struct why *why)
 {
@@ -225,8 +232,8 @@ static bool take_line(struct stream *stream)
     if (strncmp(stream->line, "done ", 5) != 0 || text_to_u64(stream->line + 5, &piece) != 0 || piece >= upload->pieces ||
         upload->arrived[piece] || !stream->unanswered) {
         char shown[100];
-        finish(upload, ERR_INVALID, false, "the host said '%s' while %s was sent", text_harmless(stream->line, strlen(stream->line), shown,
-               sizeof shown), upload->local);
+        finish(upload, ERR_INVALID, false, "the host said '%s' while %s was sent",
+               text_harmless(stream->line, strlen(stream->line), shown, sizeof shown), upload->local);
         return true;
     }
     stream->unanswered--;
@@ -263,9 +270,10 @@ static bool read_answers(struct stream *stream)
     int status = 0;
     const char *name = session_get_settings(stream->upload->sessions[0])->name;
     exec_errors(stream->road, errors, sizeof errors);
-    char *reason = exec_exit(stream->road, &status, signal) ? mem_format("%s stopped taking the file (status %d%s%s): %s", name, status,
-                                                                         signal[0] ? ", signal " : "", signal, errors)
-                                                            : mem_format("%s %s", name, why.text);
+    char *reason = exec_exit(stream->road, &status, signal)
+                       ? mem_format("%s stopped taking the file (status %d%s%s): %s", name, status,
+                                    signal[0] ? ", signal " : "", signal, errors)
+                       : mem_format("%s %s", name, why.text);
     finish_by_host(stream->upload, exec_exit(stream->road, &status, signal) ? ERR_INVALID : why.err, reason);
     mem_free(reason);
     return true;
@@ -318,12 +326,15 @@ static void on_stream(void *arg)
 static void start_stream(struct upload *upload, unsigned index)
 {
     struct stream *stream = &upload->streams[index];
-    /* dd takes exactly one piece from the pipe; the last one is shorter, and head takes it. A line behind each piece proves that it
+    /* dd takes exactly one piece from the pipe; the last one is shorter, and head takes it. A line behind each piece
+     * proves that it
      * was whole: at the end of the connection dd is content with less. */
     char *command = mem_format("%s; export LC_ALL=C; while read -r k n; do if [ $n = %" PRIu64 " ]; then "
                                "dd of=\"$F.part\" bs=$n seek=$k count=1 iflag=fullblock conv=notrunc status=none; else "
-                               "head -c $n | dd of=\"$F.part\" bs=%" PRIu64 " seek=$k conv=notrunc status=none; fi || exit 5; "
-                               "read -r e && [ \"$e\" = end ] || exit 6; echo $k >>\"$F.part.list\" || exit 5; echo done $k; done",
+                               "head -c $n | dd of=\"$F.part\" bs=%" PRIu64 " seek=$k conv=notrunc status=none; fi || exit "
+                                                                            "5; "
+                               "read -r e && [ \"$e\" = end ] || exit 6; echo $k >>\"$F.part.list\" || exit 5; echo done "
+                               "$k; done",
                                upload->quoted, PIECE_BYTES, PIECE_BYTES);
     *stream = (struct stream){.upload = upload, .bytes = mem_new(PIECE_BYTES + 128)};
     stream->road = exec_road(upload->sessions[index % upload->session_count], command, upload->settings.stall_ns);
@@ -372,7 +383,8 @@ static void begin_anew(struct upload *upload)
     identity(upload, head);
     memset(upload->arrived, 0, (size_t)upload->pieces);
     upload->arrived_bytes = upload->resumed_bytes = 0;
-    char *script = mem_format("umask 077; rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo %s >\"$F.part.list\"", head);
+    char *script =
+        mem_format("umask 077; rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo %s >\"$F.part.list\"", head);
     run(upload, "preparing to take a file", script, 4096, upload->settings.stall_ns, on_begun);
     mem_free(script);
 }
@@ -467,10 +479,12 @@ static void look(struct upload *upload)
     identity(upload, head);
     upload->phase = UPLOAD_LOOKING;
     char *script = mem_format("umask 077; mkdir -p \"$(dirname \"$F\")\" || exit 1; H=; P=; "
-                              "if [ -f \"$F\" ] && [ \"$(wc -c <\"$F\")\" -eq %" PRIu64 " ]; then H=$(S \"$F\"); echo \"have $H\"; fi; "
+                              "if [ -f \"$F\" ] && [ \"$(wc -c <\"$F\")\" -eq %" PRIu64 " ]; then H=$(S \"$F\"); echo "
+                                                                                        "\"have $H\"; fi; "
                               "[ -f \"$F.part\" ] && [ -f \"$F.part.list\" ] && P=$(head -n 1 \"$F.part.list\"); echo; "
                               "if [ \"$P\" = '%s' ]; then echo part; cat \"$F.part.list\"; elif [ -z \"$H\" ]; then "
-                              "rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo '%s' >\"$F.part.list\" && echo new; fi",
+                              "rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo '%s' >\"$F.part.list\" && echo "
+                              "new; fi",
                               size_of(upload), head, head);
     run(upload, "looking for a file", script, LIST_BYTES, hash_deadline(upload), on_look);
     mem_free(script);
@@ -482,8 +496,11 @@ static void report(struct upload *upload, uint64_t stalled_ns)
 {
     uint64_t oldest = upload->recent[(upload->ticks + 1) % RATE_TICKS];
     unsigned over = upload->ticks < RATE_TICKS ? upload->ticks : RATE_TICKS - 1;
-    struct upload_progress progress = {.phase = upload->phase, .total_bytes = size_of(upload), .resumed_bytes = upload->resumed_bytes,
-                                       .arrived_bytes = upload->arrived_bytes, .stalled_ns = stalled_ns};
+    struct upload_progress progress = {.phase = upload->phase,
+                                       .total_bytes = size_of(upload),
+                                       .resumed_bytes = upload->resumed_bytes,
+                                       .arrived_bytes = upload->arrived_bytes,
+                                       .stalled_ns = stalled_ns};
     if (upload->ticks < RATE_TICKS)
         oldest = upload->resumed_bytes;
     if (over && upload->phase == UPLOAD_SENDING && upload->arrived_bytes > oldest)
@@ -505,8 +522,10 @@ static void on_tick(void *arg)
     loop_timer_set(upload->timer, TICK_NS);
     upload->recent[upload->ticks++ % RATE_TICKS] = upload->arrived_bytes;
     if (quiet >= upload->settings.stall_ns)
-        finish(upload, ERR_TIMEOUT, false, "%s stalled: %s took nothing for %s; what has arrived is kept, the next try goes on from there",
-               upload->local, session_get_settings(upload->sessions[0])->name, text_from_duration(quiet, waited, sizeof waited));
+        finish(upload, ERR_TIMEOUT, false,
+               "%s stalled: %s took nothing for %s; what has arrived is kept, the next try goes on from there",
+               upload->local, session_get_settings(upload->sessions[0])->name,
+               text_from_duration(quiet, waited, sizeof waited));
     else if (upload->callbacks.progress)
         report(upload, quiet > 2 * TICK_NS ? quiet : 0);
 }
@@ -530,7 +549,8 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
     struct upload *upload = mem_new(sizeof *upload);
     struct buf quoted;
     BUG_IF(session_count == 0 || session_count > UPLOAD_SESSIONS);
-    *upload = (struct upload){.loop = loop, .session_count = session_count, .settings = *settings, .callbacks = *callbacks, .arg = arg};
+    *upload = (struct upload){
+        .loop = loop, .session_count = session_count, .settings = *settings, .callbacks = *callbacks, .arg = arg};
     memcpy(upload->sessions, sessions, session_count * sizeof sessions[0]);
     upload->local = mem_text(settings->local);
     upload->remote = mem_text(settings->remote);

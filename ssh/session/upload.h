@@ -1,10 +1,14 @@
 /*
- * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but plain pipes.
+ * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but
+ * plain pipes.
  *
  * The file is cut into pieces; several channels (each has its own 2 MiB window) take the next piece as they get free, and a
- * shell on the host writes each with dd to its place in FILE.part, notes it in FILE.part.list and says so. So the progress shown is
- * what has arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays nobody.
- * The SHA-256 is made while sending, the host's own of what arrived must be the same, and only then is FILE.part renamed to FILE.
+ * shell on the host writes each with dd to its place in FILE.part, notes it in FILE.part.list and says so. So the
+ * progress shown is
+ * what has arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays
+ * nobody.
+ * The SHA-256 is made while sending, the host's own of what arrived must be the same, and only then is FILE.part
+ * renamed to FILE.
  * A FILE that is there already, with the same content, is not sent.
  *
  * Nothing moved for stall_ns: it ends with ERR_TIMEOUT, and the owner begins again with a new session.
@@ -47,7 +51,8 @@ struct upload_settings {
 struct upload;
 
 struct upload_callbacks {
-    void (*progress)(struct upload *upload, const struct upload_progress *progress, void *arg); /* twice a second; may be NULL */
+    /* twice a second; may be NULL */
+    void (*progress)(struct upload *upload, const struct upload_progress *progress, void *arg);
     /* Once. ERR_FULL: the host's disk is full. `sent` false: it was there already. */
     void (*done)(struct upload *upload, int err, bool sent, const char *reason, void *arg);
 };

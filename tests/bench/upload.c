@@ -1,5 +1,6 @@
 /*
- * A file to a host on this machine: ours beside OpenSSH's scp, in one run; and ours over a road of 200 Mbit/s and 100 ms beside what
+ * A file to a host on this machine: ours beside OpenSSH's scp, in one run; and ours over a road of 200 Mbit/s and 100
+ * ms beside what
  * that road can carry. BENCH_MIB=N changes the size.
  */
 #include <arpa/inet.h>
@@ -157,7 +158,8 @@ int main(void)
     command_seconds("head -c %.0f /dev/urandom >%s/file", bytes, folder);
     double scp = 1e9, ours = 1e9, two = 1e9;
     for (int i = 0; i < 3; i++) { /* the best of three each, in turn */
-        double seconds = command_seconds("rm -f %s/scp; scp -q -F none -P %u -i %s/id -o UserKnownHostsFile=%s/known_hosts %s/file %s@127.0.0.1:%s/scp",
+        double seconds = command_seconds("rm -f %s/scp; scp -q -F none -P %u -i %s/id -o UserKnownHostsFile=%s/known_hosts "
+                                         "%s/file %s@127.0.0.1:%s/scp",
                                          folder, sshd.port, folder, folder, folder, sshd_user(), folder);
         scp = seconds < scp ? seconds : scp;
         seconds = upload_seconds(loop, &sshd, NULL, 1);
@@ -167,8 +169,8 @@ int main(void)
     }
     const struct slow_settings far = {.rate_bps = 200000000, .delay_ns = 50 * CLOCK_MS};
     double plain = plain_seconds(loop, (uint64_t)bytes, &far), slow = upload_seconds(loop, &sshd, &far, 1);
-    printf("upload of %.0f MiB, 200 Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, plain, slow,
-           100 * plain / slow);
+    printf("upload of %.0f MiB, 200 Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, plain,
+           slow, 100 * plain / slow);
     loop_free(loop);
     sshd_stop(&sshd);
     return 0;

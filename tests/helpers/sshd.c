@@ -23,7 +23,8 @@
 
 #define SSHD "/usr/sbin/sshd"
 
-/* libssh2 1.10 forgets two numbers of each ECDSA key file that it reads; they are OpenSSL's memory, so nobody else can free them.
+/* libssh2 1.10 forgets two numbers of each ECDSA key file that it reads; they are OpenSSL's memory, so nobody else can
+ * free them.
  * To see that it was the library, the sanitizer must look through code without frame pointers. */
 const char *__asan_default_options(void);
 const char *__lsan_default_suppressions(void);
@@ -103,9 +104,12 @@ void sshd_again(struct sshd *sshd)
 static int write_config(struct sshd *sshd)
 {
     const char *folder = sshd->place.folder;
-    char *text = mem_format("ListenAddress 127.0.0.1\nPort %u\nHostKey %s/host_key\nPidFile none\nUsePAM no\nStrictModes no\n"
-                            "AuthorizedKeysFile %s/authorized_keys\nUseDNS no\nMaxStartups 200\nLogLevel VERBOSE\nPrintMotd no\n"
-                            "PermitRootLogin yes\nMaxSessions 64\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+    char *text = mem_format("ListenAddress 127.0.0.1\nPort %u\nHostKey %s/host_key\nPidFile none\nUsePAM no\nStrictModes "
+                            "no\n"
+                            "AuthorizedKeysFile %s/authorized_keys\nUseDNS no\nMaxStartups 200\nLogLevel VERBOSE\nPrintMotd "
+                            "no\n"
+                            "PermitRootLogin yes\nMaxSessions 64\nPasswordAuthentication no\nKbdInteractiveAuthentication "
+                            "no\n"
                             "SetEnv HOME=%s/home\n%s\n",
                             sshd->port, folder, folder, folder, sshd->extra);
     int err = file_write(place_file(&sshd->place, "sshd_config"), text, strlen(text), 0600, NULL);
@@ -135,8 +139,8 @@ int sshd_start(struct sshd *sshd, const char *extra)
         mkdir("/run/sshd", 0755); /* sshd of Debian insists */
     sshd->port = free_port();
     if (place_init(&sshd->place) != 0 || mkdir(place_file(&sshd->place, "home"), 0700) != 0 ||
-        sshd_keygen(sshd, "-t ed25519 -N '' -f host_key") != 0 ||
-        sshd_keygen(sshd, "-t ed25519 -N '' -C test -f id") != 0 || write_config(sshd) != 0 || write_known_hosts(sshd) != 0)
+        sshd_keygen(sshd, "-t ed25519 -N '' -f host_key") != 0 || sshd_keygen(sshd, "-t ed25519 -N '' -C test -f id") != 0 ||
+        write_config(sshd) != 0 || write_known_hosts(sshd) != 0)
         return -1;
     char *copy = mem_format("cp '%s/id.pub' '%s/authorized_keys'", sshd->place.folder, sshd->place.folder);
     int status = system(copy);

@@ -1,4 +1,5 @@
-/* Commands over a real sshd: what comes out, how it ended, and that many of them, cut roads and dead peers do not hold anybody. */
+/* Commands over a real sshd: what comes out, how it ended, and that many of them, cut roads and dead peers do not hold
+ * anybody. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -63,7 +64,8 @@ static void on_done(struct exec *exec, int err, const char *reason, void *arg)
 static void run(struct outcome *outcome, struct session *session, const char *command, const char *input)
 {
     memset(outcome, 0, sizeof *outcome);
-    outcome->exec = exec_run(session, "a test", command, input, input ? strlen(input) : 0, 1 << 20, 20 * CLOCK_SECOND, on_done, outcome);
+    outcome->exec =
+        exec_run(session, "a test", command, input, input ? strlen(input) : 0, 1 << 20, 20 * CLOCK_SECOND, on_done, outcome);
 }
 
 static void connect_to(struct caller *caller, struct sshd *sshd)
@@ -135,8 +137,10 @@ static void a_talking_login_shell(void **unused)
     struct caller caller;
     struct outcome outcome;
     (void)unused;
-    assert_int_equal(sshd_start(&noisy, "ForceCommand printf 'Welcome to GPU cloud!\\n*** kedge:0123456789abcdef\\nno line end'; echo err >&2; "
-                                        "eval \"$SSH_ORIGINAL_COMMAND\"\nBanner /etc/os-release"), 0);
+    assert_int_equal(sshd_start(&noisy, "ForceCommand printf 'Welcome to GPU cloud!\\n*** kedge:0123456789abcdef\\nno line "
+                                        "end'; echo err >&2; "
+                                        "eval \"$SSH_ORIGINAL_COMMAND\"\nBanner /etc/os-release"),
+                     0);
     connect_to(&caller, &noisy);
     run(&outcome, caller.session, "cat; echo x", "through the noise ");
     assert_true(loop_until(loop, &outcome.done, 20 * CLOCK_SECOND));
@@ -149,7 +153,8 @@ static void a_talking_login_shell(void **unused)
 static void a_login_shell_that_never_comes_to_it(void **unused)
 {
     static const char *const commands[] = {"ForceCommand yes noise", "ForceCommand echo This account is closed; exit 1"};
-    static const char *const words[] = {"talks without end", "ended instead of running our command; it said: This account is closed"};
+    static const char *const words[] = {"talks without end", "ended instead of running our command; it said: This account "
+                                                             "is closed"};
     (void)unused;
     for (int i = 0; i < 2; i++) {
         struct sshd odd;
@@ -379,8 +384,9 @@ static void a_refused_connection_and_a_black_hole(void **unused)
 static void stop_children(struct sshd *sshd, const char *signal)
 {
     char command[200];
-    snprintf(command, sizeof command, "for p in $(ps -o pid= --ppid %d); do kill -%s $p $(ps -o pid= --ppid $p); done 2>/dev/null",
-             (int)sshd->pid, signal);
+    snprintf(command, sizeof command,
+             "for p in $(ps -o pid= --ppid %d); do kill -%s $p $(ps -o pid= --ppid $p); done 2>/dev/null", (int)sshd->pid,
+             signal);
     if (system(command) != 0)
         return; /* some of them have no children */
 }

@@ -153,7 +153,8 @@ static void a_changed_key_is_never_taken(void **unused)
     char command[1200];
     (void)unused;
     assert_int_equal(sshd_keygen(&server, "-t ed25519 -N '' -f other"), 0);
-    snprintf(command, sizeof command, "cd '%s'; echo \"[127.0.0.1]:%u $(cat other.pub)\" >changed", server.place.folder, server.port);
+    snprintf(command, sizeof command, "cd '%s'; echo \"[127.0.0.1]:%u $(cat other.pub)\" >changed", server.place.folder,
+             server.port);
     assert_int_equal(system(command), 0);
     caller_init(&caller, loop, &server);
     snprintf(caller.settings.policy.files[0], KNOWN_PLACE, "%s", place_file(&server.place, "changed"));
@@ -174,7 +175,8 @@ static void a_revoked_host_key(void **unused)
     struct caller caller;
     char command[1200];
     (void)unused;
-    snprintf(command, sizeof command, "cd '%s'; (cat known_hosts; echo \"@revoked * $(cut -d' ' -f1,2 host_key.pub)\") >revoked",
+    snprintf(command, sizeof command,
+             "cd '%s'; (cat known_hosts; echo \"@revoked * $(cut -d' ' -f1,2 host_key.pub)\") >revoked",
              server.place.folder);
     assert_int_equal(system(command), 0);
     caller_init(&caller, loop, &server);
@@ -194,11 +196,12 @@ static void a_pin_decides(void **unused)
     for (int i = 0; i < 2; i++) {
         caller_init(&caller, loop, &server);
         char command[1200];
-        snprintf(command, sizeof command, "cd '%s'; ssh-keygen -lf %s.pub | cut -d' ' -f2 | tr -d '\\n' >print", server.place.folder,
-                 i ? "id" : "host_key");
+        snprintf(command, sizeof command, "cd '%s'; ssh-keygen -lf %s.pub | cut -d' ' -f2 | tr -d '\\n' >print",
+                 server.place.folder, i ? "id" : "host_key");
         assert_int_equal(system(command), 0);
         assert_int_equal(file_read(place_file(&server.place, "print"), 100, &key, &bytes, NULL), 0);
-        snprintf(caller.settings.policy.pin, sizeof caller.settings.policy.pin, "%s", (char *)key); /* "SHA256:…" as printed */
+        snprintf(caller.settings.policy.pin, sizeof caller.settings.policy.pin, "%s",
+                 (char *)key); /* "SHA256:…" as printed */
         mem_free(key);
         caller.settings.policy.files[0][0] = '\0';
         caller_dial(&caller);
@@ -302,11 +305,17 @@ static void an_open_key_file_is_not_used(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_known_host_and_a_good_key), cmocka_unit_test(the_wrong_key_is_named),
-        cmocka_unit_test(no_key_at_all),               cmocka_unit_test(an_unknown_host_is_refused),
-        cmocka_unit_test(the_unknown_host_is_asked_about), cmocka_unit_test(accept_new_takes_and_notes),
-        cmocka_unit_test(a_changed_key_is_never_taken), cmocka_unit_test(a_revoked_host_key), cmocka_unit_test(a_pin_decides),
-        cmocka_unit_test(kinds_of_keys), cmocka_unit_test(a_passphrase_is_asked_only_when_it_helps),
+        cmocka_unit_test(a_known_host_and_a_good_key),
+        cmocka_unit_test(the_wrong_key_is_named),
+        cmocka_unit_test(no_key_at_all),
+        cmocka_unit_test(an_unknown_host_is_refused),
+        cmocka_unit_test(the_unknown_host_is_asked_about),
+        cmocka_unit_test(accept_new_takes_and_notes),
+        cmocka_unit_test(a_changed_key_is_never_taken),
+        cmocka_unit_test(a_revoked_host_key),
+        cmocka_unit_test(a_pin_decides),
+        cmocka_unit_test(kinds_of_keys),
+        cmocka_unit_test(a_passphrase_is_asked_only_when_it_helps),
         cmocka_unit_test(an_open_key_file_is_not_used),
     };
     if (!sshd_is_here()) {

@@ -1,4 +1,5 @@
-/* Files to a real sshd: whole, resumed, damaged, already there, onto a full disk, over a slow road, and with a peer that dies. */
+/* Files to a real sshd: whole, resumed, damaged, already there, onto a full disk, over a slow road, and with a peer
+ * that dies. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -102,7 +103,8 @@ static struct upload *push(struct outcome *outcome, struct session *session, con
     static const struct upload_callbacks callbacks = {on_progress, on_done};
     snprintf(from, sizeof from, "%s", place_file(&server.place, local));
     snprintf(to, sizeof to, "%s", remote[0] == '/' ? remote : place_file(&server.place, remote));
-    struct upload_settings settings = {.local = from, .remote = to, .mode = 0755, .stall_ns = 10 * CLOCK_SECOND, .verify_ns = 60 * CLOCK_SECOND};
+    struct upload_settings settings = {
+        .local = from, .remote = to, .mode = 0755, .stall_ns = 10 * CLOCK_SECOND, .verify_ns = 60 * CLOCK_SECOND};
     memset(outcome, 0, sizeof *outcome);
     struct upload *upload = upload_new(loop, &session, 1, &settings, &callbacks, outcome, &why);
     if (!upload) {
@@ -117,8 +119,8 @@ static void pushed(struct outcome *outcome, int err, bool sent, const char *word
 {
     if (!loop_until(loop, &outcome->done, 60 * CLOCK_SECOND) || outcome->err != err || outcome->sent != sent ||
         !strstr(outcome->reason, words)) {
-        fprintf(stderr, "err %d, sent %d, phase %s: %s\n", outcome->err, outcome->sent, upload_phase_name(outcome->newest.phase),
-                outcome->reason);
+        fprintf(stderr, "err %d, sent %d, phase %s: %s\n", outcome->err, outcome->sent,
+                upload_phase_name(outcome->newest.phase), outcome->reason);
         sshd_print_log(&server);
         fail();
     }
@@ -224,8 +226,10 @@ static void a_part_is_really_used(void **unused)
     pushed(&outcome, 0, true, "");
     same("parted", "goal");
     /* Now with a part that says it is whole, but is damaged: found by the hash, and sent again from the beginning. */
-    snprintf(command, sizeof command, "cd '%s' && mv goal goal.part && printf X | dd of=goal.part bs=1 seek=777777 conv=notrunc "
-             "status=none && (cat head; seq 0 3) >goal.part.list", server.place.folder);
+    snprintf(command, sizeof command,
+             "cd '%s' && mv goal goal.part && printf X | dd of=goal.part bs=1 seek=777777 conv=notrunc "
+             "status=none && (cat head; seq 0 3) >goal.part.list",
+             server.place.folder);
     assert_int_equal(system(command), 0);
     push(&outcome, caller.session, "parted", "goal");
     pushed(&outcome, 0, true, "");
@@ -335,7 +339,9 @@ static void a_host_that_takes_no_more(void **unused)
     assert_non_null(upload_new(loop, &caller.session, 1, &settings, &callbacks, &outcome, &(struct why){0}));
     while (outcome.newest.arrived_bytes == 0 && !outcome.done)
         loop_run_once(loop, CLOCK_SECOND);
-    snprintf(command, sizeof command, "for p in $(ps -o pid= --ppid %d); do kill -STOP $p $(ps -o pid= --ppid $p); done 2>/dev/null", (int)frozen.pid);
+    snprintf(command, sizeof command,
+             "for p in $(ps -o pid= --ppid %d); do kill -STOP $p $(ps -o pid= --ppid $p); done 2>/dev/null",
+             (int)frozen.pid);
     if (system(command) != 0)
         print_message("some of them had gone\n");
     if (!outcome.done) {
@@ -349,10 +355,14 @@ static void a_host_that_takes_no_more(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_all_sizes),       cmocka_unit_test(a_changed_file_is_sent_again),
-        cmocka_unit_test(an_upload_that_broke_off_goes_on), cmocka_unit_test(a_part_is_really_used),
-        cmocka_unit_test(a_full_disk),              cmocka_unit_test(what_cannot_be_sent),
-        cmocka_unit_test(over_a_road_that_gives_and_takes_as_it_likes), cmocka_unit_test(over_a_slow_road),
+        cmocka_unit_test(files_of_all_sizes),
+        cmocka_unit_test(a_changed_file_is_sent_again),
+        cmocka_unit_test(an_upload_that_broke_off_goes_on),
+        cmocka_unit_test(a_part_is_really_used),
+        cmocka_unit_test(a_full_disk),
+        cmocka_unit_test(what_cannot_be_sent),
+        cmocka_unit_test(over_a_road_that_gives_and_takes_as_it_likes),
+        cmocka_unit_test(over_a_slow_road),
         cmocka_unit_test(a_host_that_takes_no_more),
     };
     if (!sshd_is_here()) {

@@ -137,7 +137,8 @@ static char *text_of(struct place *place, const char *name)
 
 static void as_ssh_keygen_says(void **unused)
 {
-    static const char *const kinds[] = {"-t ed25519", "-t ecdsa -b 256", "-t ecdsa -b 384", "-t rsa -b 2048", "-t rsa -b 1031"};
+    static const char *const kinds[] = {"-t ed25519", "-t ecdsa -b 256", "-t ecdsa -b 384", "-t rsa -b 2048",
+                                        "-t rsa -b 1031"};
     struct place place;
     (void)unused;
     if (access("/usr/bin/ssh-keygen", X_OK) != 0)
@@ -146,8 +147,10 @@ static void as_ssh_keygen_says(void **unused)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct key key;
         char print[HOSTKEY_PRINT], art[HOSTKEY_ART];
-        run(&place, "rm -f k k.pub; ssh-keygen -q %s -N '' -C c -f k; ssh-keygen -lvf k.pub | sed 1d >art; "
-                    "printf %%s \"$(ssh-keygen -lf k.pub | cut -d' ' -f2)\" >print", kinds[i]);
+        run(&place,
+            "rm -f k k.pub; ssh-keygen -q %s -N '' -C c -f k; ssh-keygen -lvf k.pub | sed 1d >art; "
+            "printf %%s \"$(ssh-keygen -lf k.pub | cut -d' ' -f2)\" >print",
+            kinds[i]);
         assert_int_equal(key_look(place_file(&place, "k"), &key, NULL), 0);
         assert_false(key.encrypted);
         char *said = text_of(&place, "print");
@@ -174,7 +177,10 @@ static void hashed_names(void **unused)
     if (access("/usr/bin/ssh-keygen", X_OK) != 0)
         skip();
     assert_int_equal(place_init(&place), 0);
-    run(&place, "echo '[gpu.example.com]:2222 ssh-ed25519 %s' >known; ssh-keygen -q -H -f known >/dev/null 2>&1; ! grep -q gpu known", ed_one);
+    run(&place,
+        "echo '[gpu.example.com]:2222 ssh-ed25519 %s' >known; ssh-keygen -q -H -f known >/dev/null 2>&1; ! grep -q gpu "
+        "known",
+        ed_one);
     known_init(known, "gpu.example.com", 2222, key, bytes);
     assert_int_equal(known_look_in(known, place_file(&place, "known"), NULL), 0);
     assert_int_equal(known->verdict, KNOWN_SAME);
@@ -221,7 +227,8 @@ static void judgements_in_words(void **unused)
 
 static void what_is_no_pin(void **unused)
 {
-    static const char *const bad[] = {"", "sha256:", "md5:00", "sha256:abc", "sha256:!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!"};
+    static const char *const bad[] = {"", "sha256:", "md5:00", "sha256:abc",
+                                      "sha256:!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!"};
     (void)unused;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(hostkey_is_pin(bad[i]));
@@ -239,10 +246,12 @@ static void key_files(void **unused)
         {"ssh-keygen -q -t ed25519 -N abcde -f k", 0, true, true, "ssh-ed25519", ""},
         {"ssh-keygen -q -t rsa -b 1024 -m PEM -N abcde -f k", 0, true, true, "ssh-rsa", ""},
         {"ssh-keygen -q -t rsa -b 1024 -m PEM -N abcde -f k; rm k.pub", 0, true, false, "ssh-rsa", ""},
-        {"ssh-keygen -q -t ed25519 -N '' -f x; mv x.pub k; chmod 600 k", ERR_INVALID, false, false, "", "give the file without .pub"},
+        {"ssh-keygen -q -t ed25519 -N '' -f x; mv x.pub k; chmod 600 k", ERR_INVALID, false, false, "",
+         "give the file without .pub"},
         {"ssh-keygen -q -t ed25519 -N '' -f k; chmod 640 k", ERR_REFUSED, false, false, "", "chmod 600"},
         {"echo hello >k; chmod 600 k", ERR_INVALID, false, false, "", "is not a private key"},
-        {"ssh-keygen -q -t ed25519 -N '' -f k; sed -i 2s/^b3BlbnNza/AAAAAAAAA/ k", ERR_INVALID, false, false, "", "is damaged"},
+        {"ssh-keygen -q -t ed25519 -N '' -f k; sed -i 2s/^b3BlbnNza/AAAAAAAAA/ k", ERR_INVALID, false, false, "",
+         "is damaged"},
         {"true", ERR_ABSENT, false, false, "", "No such file"},
     };
     struct place place;
@@ -268,10 +277,10 @@ static void key_files(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64_both_ways),   cmocka_unit_test(strings_end_where_they_say),
-        cmocka_unit_test(verdicts),           cmocka_unit_test(as_ssh_keygen_says),
-        cmocka_unit_test(hashed_names),       cmocka_unit_test(judgements_in_words),
-        cmocka_unit_test(what_is_no_pin),     cmocka_unit_test(key_files),
+        cmocka_unit_test(base64_both_ways), cmocka_unit_test(strings_end_where_they_say),
+        cmocka_unit_test(verdicts),         cmocka_unit_test(as_ssh_keygen_says),
+        cmocka_unit_test(hashed_names),     cmocka_unit_test(judgements_in_words),
+        cmocka_unit_test(what_is_no_pin),   cmocka_unit_test(key_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

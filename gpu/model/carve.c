@@ -270,6 +270,12 @@ void carve_weights(const struct stage_shape *shape, struct carve_weights *weight
     weights->floats = aligned(weights->floats);
 }
 
+void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry)
+{
+    *entry = (struct safetensors_entry){.dims = tensor->dims, .shape = {tensor->rows, tensor->columns}};
+    memcpy(entry->name, tensor->name, sizeof entry->name);
+}
+
 /* ---- activations and scratch ---- */
 
 static size_t take(size_t *end, int64_t floats)

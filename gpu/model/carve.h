@@ -9,6 +9,7 @@
 #define KEDGE_MODEL_CARVE_H
 
 #include "gpu/model/model.h"
+#include "gpu/model/safetensors_write.h"
 
 #define CARVE_NONE SIZE_MAX
 #define CARVE_ONES 0.0f
@@ -64,6 +65,7 @@ int64_t carve_qkv_width(const struct model_shape *shape);   /* heads·d + 2·kv_
 
 /* Lays the weights out; when `tensors` is not NULL its weights->tensors entries are filled. */
 void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors);
+void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry); /* as a file names it */
 void carve_activations(const struct stage_shape *shape, struct carve_activations *activations);
 void carve_scratch(const struct stage_shape *shape, struct carve_scratch *scratch);
 

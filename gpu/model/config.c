@@ -6,6 +6,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/model/checkpoint.h"
@@ -309,4 +311,53 @@ int checkpoint_shape(const char *folder, struct model_shape *shape, struct why *
     if (err == 0)
         *shape = read;
     return err;
+}
+
+/* ---- out ---- */
+
+double config_number(float value)
+{
+    char text[32];
+    int digits = 1;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    while (strtof(text, NULL) != value && ++digits < 10);
+    return strtod(text, NULL);
+}
+
+static json_t *make_scaling(const struct model_shape *s)
+{
+    if (s->scaling == SCALING_LINEAR)
+        return json_pack("{s:s,s:f}", "rope_type", "linear", "factor", config_number(s->scaling_factor));
+    if (s->scaling == SCALING_LLAMA3)
+        return json_pack("{s:s,s:f,s:f,s:f,s:I}", "rope_type", "llama3", "factor", config_number(s->scaling_factor), "low_freq_factor",
+                         config_number(s->scaling_low), "high_freq_factor", config_number(s->scaling_high), "original_max_position_embeddings",
+                         (json_int_t)s->scaling_context);
+    return json_null();
+}
+
+json_t *config_make(const struct model_shape *s, int64_t context)
+{
+    const struct family *family = families; /* the first that can say it */
+    while (family->qkv_bias != s->qkv_bias || family->qk_norm != s->qk_norm || (s->window && !family->window))
+        family++;
+    json_t *config = json_pack(
+        "{s:[s],s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:o,s:s,s:b,s:b,s:f,s:f,s:b,s:s}", "architectures", family->architecture,
+        "model_type", family->type, "hidden_size", (json_int_t)s->hidden, "intermediate_size", (json_int_t)s->ffn, "num_hidden_layers",
+        (json_int_t)s->layers, "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads, "head_dim",
+        (json_int_t)s->head_width, "vocab_size", (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)context,
+        "rms_norm_eps", config_number(s->norm_epsilon), "rope_theta", config_number(s->rope_theta), "rope_scaling", make_scaling(s), "hidden_act",
+        "silu", "tie_word_embeddings", (int)s->tied, "attention_bias", (int)family->qkv_bias, "attention_dropout", 0.0,
+        "initializer_range", 0.02, "use_cache", 1, "torch_dtype", "float32");
+    if (!config)
+        BUG("a config.json cannot be made");
+    static const char *const none[] = {"bos_token_id", "eos_token_id", "pad_token_id"}; /* or transformers takes 1 and 2 */
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        json_object_set_new(config, none[i], json_null());
+    if (s->window) {
+        json_object_set_new(config, "sliding_window", json_integer((json_int_t)s->window));
+        if (family->window_by_switch)
+            json_object_set_new(config, "use_sliding_window", json_true());
+    }
+    return config;
 }

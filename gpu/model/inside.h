@@ -29,6 +29,9 @@ struct stage {
     int ready;    /* slot whose loss gradient is in `gradient` (last stage); −1 = none */
 };
 
+/* Offset of the last stage's copy of a tied embedding; CARVE_NONE when there is none. */
+size_t stage_tied_copy(const struct stage *stage);
+
 /* One layer's pointers for one micro-batch. */
 struct layer {
     const float *norm1, *qkv_weight, *o_weight, *norm2, *gate_up_weight,

@@ -237,8 +237,7 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
 
 /* ---- the optimiser step ---- */
 
-/* The last stage's copy of a tied embedding; CARVE_NONE when there is none. */
-static size_t tied_copy(const struct stage *stage)
+size_t stage_tied_copy(const struct stage *stage)
 {
     return stage->shape.model.tied && stage->shape.last && !stage->shape.first ? stage->at.head : CARVE_NONE;
 }
@@ -248,7 +247,7 @@ double stage_gradient_squares(struct stage *stage)
     double squares = 0;
     for (int i = 0; i < stage->at.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
-        if (t->offset != tied_copy(stage))
+        if (t->offset != stage_tied_copy(stage))
             squares += stage->ops->sum_squares(stage->device, stage->gradients + t->offset, t->rows * t->columns);
     }
     return squares;

@@ -1,7 +1,6 @@
 #include "gpu/train/shape.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "gpu/model/config.h"
 
 struct model_shape shape_of_profile(const struct profile *p)
 {
@@ -31,17 +30,6 @@ struct model_shape shape_of_profile(const struct profile *p)
     return shape;
 }
 
-/* The shortest decimal that is this float: people wrote 1e-05, not 9.999999747378752e-06. */
-static double written(float value)
-{
-    char text[32];
-    int digits = 1;
-    do
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-    while (strtof(text, NULL) != value && ++digits < 10);
-    return strtod(text, NULL);
-}
-
 void shape_to_profile(const struct model_shape *shape, struct profile *profile)
 {
     profile->hidden = shape->hidden;
@@ -55,14 +43,14 @@ void shape_to_profile(const struct model_shape *shape, struct profile *profile)
     profile->head_tie = shape->tied ? HEAD_TIED : HEAD_UNTIED;
     profile->qkv_bias = shape->qkv_bias;
     profile->qk_norm = shape->qk_norm;
-    profile->rope_theta = written(shape->rope_theta);
-    profile->norm_epsilon = written(shape->norm_epsilon);
+    profile->rope_theta = config_number(shape->rope_theta);
+    profile->norm_epsilon = config_number(shape->norm_epsilon);
     profile->rope_scaling = shape->scaling;
     if (shape->scaling != SCALING_NONE)
-        profile->rope_factor = written(shape->scaling_factor);
+        profile->rope_factor = config_number(shape->scaling_factor);
     if (shape->scaling == SCALING_LLAMA3) {
-        profile->rope_low = written(shape->scaling_low);
-        profile->rope_high = written(shape->scaling_high);
+        profile->rope_low = config_number(shape->scaling_low);
+        profile->rope_high = config_number(shape->scaling_high);
         profile->rope_context = shape->scaling_context;
     }
 }

@@ -76,7 +76,7 @@ static int write_all(int fd, const char *path, const uint8_t *data, size_t bytes
 }
 
 /* The rename is only durable when the folder is; some file systems cannot sync a folder and say EINVAL. */
-static int sync_folder_of(const char *path, struct why *why)
+int file_sync_folder(const char *path, struct why *why)
 {
     char *folder = mem_text(path), *slash = strrchr(folder, '/');
     if (slash)
@@ -108,7 +108,7 @@ int file_write(const char *path, const void *data, size_t bytes, mode_t mode, st
     if (err)
         unlink(temp);
     else
-        err = sync_folder_of(path, why);
+        err = file_sync_folder(path, why);
 free_temp:
     mem_free(temp);
     return err;

@@ -14,6 +14,8 @@
 int file_read(const char *path, size_t max_bytes, uint8_t **data, size_t *bytes, struct why *why);
 /* Atomic replacement with the given mode; on any failure the old file is untouched and no temp file stays. */
 int file_write(const char *path, const void *data, size_t bytes, mode_t mode, struct why *why);
+/* Makes the entry of `path` in its folder durable: what a rename needs. */
+int file_sync_folder(const char *path, struct why *why);
 /* mkdir -p; an existing folder is fine. */
 int file_make_folders(const char *path, mode_t mode, struct why *why);
 /* Remove a folder and what is in it; absent is fine. Does not follow links. */

@@ -21,6 +21,7 @@ static const struct args_option options[] = {
     {OPTION_HEADLESS, "headless", 0, NULL, "watch with one line a second instead of a screen"},
     {OPTION_NOW, "now", 0, NULL, "do not wait for the step to end: kill after a short grace"},
     {OPTION_NO_WAIT, "no-wait", 0, NULL, "return when the order is accepted, not when it is in use"},
+    {OPTION_DTYPE, "dtype", 0, "FORMAT", "of the weights: f32, bf16 or f16 (default: as the model came, else f32)"},
 };
 
 const struct args_option *args_options(size_t *count)
@@ -78,6 +79,9 @@ static int take_option(const struct args_option *option, const char *value, stru
         return take_color(value, args, why);
     case OPTION_FROM:
         args->from = value;
+        return 0;
+    case OPTION_DTYPE:
+        args->dtype = value;
         return 0;
     case OPTION_VERBOSE:
         args->verbose++;

@@ -29,6 +29,7 @@ enum option {
     OPTION_HEADLESS = 1 << 11,
     OPTION_NOW = 1 << 12,
     OPTION_NO_WAIT = 1 << 13,
+    OPTION_DTYPE = 1 << 14,
 };
 #define OPTIONS_GLOBAL (OPTION_COLOR | OPTION_PLAIN | OPTION_ASCII | OPTION_VERBOSE | OPTION_VERSION | OPTION_HELP)
 
@@ -49,6 +50,7 @@ struct args {
     enum args_color color;
     int verbose;                   /* how often -v */
     const char *from;              /* --from TEMPLATE */
+    const char *dtype;             /* --dtype FORMAT */
     const char *words[ARGS_MOST];  /* what stands behind the command; points into argv */
     int word_count;
 };

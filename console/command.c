@@ -10,6 +10,7 @@
 #include "console/show.h"
 #include "console/visit.h"
 #include "console/words.h"
+#include "console/worker.h"
 #include "ssh/base/text.h"
 #include "ssh/base/version.h"
 #include "ssh/launch/prepare.h"
@@ -107,6 +108,20 @@ static const struct command commands[] = {
     {
         .name = "resume", .arguments = "RUN", .least = 1, .most = 1, .function = order_resume,
         .help = "go on with a run that was paused", .details = "",
+    },
+    {
+        .name = "checkpoint", .arguments = "RUN", .least = 1, .most = 1, .function = order_checkpoint,
+        .help = "write the weights of a run that is going",
+        .details = "Every stage writes its weights at the next step boundary, into checkpoint/STEP of the run's folder, and training "
+                   "goes on; a run that was paused does it too. Returns when the set is whole. The newest two sets are kept. When all "
+                   "steps are trained a set is written without being asked for.",
+    },
+    {
+        .name = "export", .arguments = "RUN DIR", .least = 2, .most = 2, .options = OPTION_DTYPE, .function = worker_export,
+        .help = "the newest weights as a Hugging Face folder",
+        .details = "Joins the newest whole set of weights, of a run that is going or over, with config.json, the generation config and "
+                   "the tokenizer's files of the model that the run began with, so that transformers loads DIR as it is. DIR must not be "
+                   "there, or be empty; it appears when all of it is written.",
     },
     {
         .name = "stop", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_NOW, .function = order_stop,

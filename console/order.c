@@ -170,3 +170,58 @@ int order_resume(const struct args *args, const struct style *style)
     (void)style;
     return change_phase(args, ORDER_RESUME, PHASE_TRAINING);
 }
+
+/* ---- checkpoint ---- */
+
+struct awaited {
+    uint64_t after; /* events that were there before */
+    const struct wire_event_row *event;
+};
+
+/* Said by kedged when all stages have written theirs, or one could not. */
+static bool is_saved(struct client *client, void *arg)
+{
+    struct awaited *awaited = arg;
+    const struct state *state = client_state(client);
+    for (size_t i = 0; i < state->event_count && !awaited->event; i++)
+        if (state->events[i].id > awaited->after && strcmp(state->events[i].code, "checkpoint") == 0)
+            awaited->event = &state->events[i];
+    return awaited->event || state->run.phase > PHASE_FINISHED;
+}
+
+static int await_saved(struct visit *visit, struct awaited *awaited, struct why *why)
+{
+    double step_seconds = client_state(visit->client)->run.step_seconds;
+    double steps = isfinite(step_seconds) ? 4 * step_seconds : 60;
+    uint64_t deadline_ns = client_timeouts(visit->client)->form_ns + (uint64_t)(fmin(steps, 86400) * 1e9);
+    int err = client_wait(visit->client, is_saved, awaited, deadline_ns, why);
+    if (err)
+        return err;
+    if (!awaited->event)
+        return why_set(why, ERR_GONE, "the run '%s' ended before its weights were written", visit->run);
+    if (awaited->event->level != EVENT_INFO)
+        return why_set(why, ERR_SYSTEM, "%s", awaited->event->text);
+    puts(awaited->event->text);
+    return 0;
+}
+
+int order_checkpoint(const struct args *args, const struct style *style)
+{
+    struct visit visit;
+    struct why why = {0};
+    struct wire_reply reply;
+    (void)style;
+    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    if (err)
+        return visit_fail(&why);
+    struct awaited awaited = {.after = client_state(visit.client)->run.newest_event};
+    err = refuse_record(&visit, &why);
+    if (!err)
+        err = client_order(visit.client, ORDER_CHECKPOINT, "", "", &reply, &why);
+    if (!err && reply.ledger)
+        puts(reply.text);
+    else if (!err)
+        err = await_saved(&visit, &awaited, &why);
+    visit_end(&visit);
+    return err ? visit_fail(&why) : EXIT_DONE;
+}

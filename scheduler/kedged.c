@@ -141,6 +141,12 @@ static void sink_road_sample(const char *process, const struct wire_road_sample 
     journal_add_road_sample(((struct kedged *)arg)->journal, process, sample);
 }
 
+static int sink_saved(const struct saving *saving, void *arg, struct why *why)
+{
+    const struct kedged *kedged = arg;
+    return saving_write_manifest(kedged->folder, kedged->run_id, &kedged->profile, saving, kedged->plan.stages_per_replica, why);
+}
+
 /* ---- roads of processes ---- */
 
 static int peer_up(struct link *link, const struct wire_hello *hello, void *arg, struct why *why)
@@ -333,7 +339,7 @@ static int start_listening(struct kedged *kedged, struct why *why)
 
 static int start_run(struct kedged *kedged, struct why *why)
 {
-    static const struct run_sink sink = {sink_send, sink_close, sink_heard_ns_ago, sink_sample, sink_road_sample};
+    static const struct run_sink sink = {sink_send, sink_close, sink_heard_ns_ago, sink_sample, sink_road_sample, sink_saved};
     struct link_settings consoles = kedged->settings;
     bool adopted = false;
     consoles.queue_max_bytes = VIEWER_QUEUE_BYTES;

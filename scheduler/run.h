@@ -23,6 +23,7 @@
 #include "profiles/profile.h"
 #include "scheduler/plan.h"
 #include "scheduler/record.h"
+#include "scheduler/saving.h"
 #include "ssh/base/why.h"
 #include "ssh/wire/wire.h"
 
@@ -36,6 +37,8 @@ struct run_sink {
     /* For the journal only: all samples, of which the record keeps the newest. */
     void (*sample)(const char *process, const struct wire_sample *sample, void *arg);
     void (*road_sample)(const char *process, const struct wire_road_sample *sample, void *arg);
+    /* All files of a set are there: make it one. */
+    int (*saved)(const struct saving *saving, void *arg, struct why *why);
 };
 
 /* All are copied but the record, which must outlive the run. */

@@ -141,6 +141,51 @@ static int on_done(struct run *run, struct process *process, const void *payload
     return 0;
 }
 
+static void finish_set(struct run *run)
+{
+    struct saving *saving = &run->saving;
+    struct why why = {0};
+    char size[32];
+    uint64_t bytes = 0;
+    for (int i = 0; i < run->plan.stages_per_replica; i++)
+        bytes += saving->files[i].bytes;
+    text_from_bytes(bytes, size, sizeof size);
+    saving->complete = run->sink.saved(saving, run->arg, &why) == 0;
+    if (saving->complete)
+        run_say(run, EVENT_INFO, NULL, "checkpoint", "the weights after step %llu are in checkpoint/%llu: %d files, %s; "
+                "'kedge export %s DIR' takes them out", (unsigned long long)saving->step, (unsigned long long)saving->step,
+                run->plan.stages_per_replica, size, run->profile.name);
+    else
+        run_say(run, EVENT_ALERT, NULL, "checkpoint", "the weights after step %llu are no set: %s", (unsigned long long)saving->step,
+                why.text);
+}
+
+static int on_saved(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_saved *saved = payload;
+    struct saving *saving = &run->saving;
+    int stage = process->stage->stage;
+    if (saved->step > run->record->state.row.steps || process->stage->replica != 0 || strchr(saved->file, '/') || !saved->file[0])
+        return why_set(why, ERR_INVALID, "%s saved '%s' after step %llu, which nobody asked for", process->record->row.process,
+                       saved->file, (unsigned long long)saved->step);
+    bool all = saving->said == run->plan.stages_per_replica;
+    if (saved->step < saving->step || (saved->step == saving->step && (saving->complete || (saving->has[stage] && !all))))
+        return 0; /* said again */
+    if (saved->step > saving->step || all)
+        *saving = (struct saving){.step = saved->step}; /* of a step that failed: another try */
+    saving->has[stage] = true;
+    saving->files[stage] = *saved;
+    saving->said++;
+    if (saved->reason[0]) {
+        saving->failed = true;
+        run_say(run, EVENT_ALERT, NULL, "checkpoint", "the weights after step %llu are not saved, older sets stay: %s on host %s: %s",
+                (unsigned long long)saved->step, process->record->row.process, process->record->row.host, saved->reason);
+    }
+    if (saving->said == run->plan.stages_per_replica && !saving->failed)
+        finish_set(run);
+    return 0;
+}
+
 static int on_knob_used(struct run *run, struct process *process, const void *payload, struct why *why)
 {
     const struct wire_knob_used *used = payload;
@@ -203,7 +248,7 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         {WIRE_PROCESS, 1, 0, on_process}, {WIRE_EVENT, 1, 1, on_event},
         {WIRE_READY, 0, 1, on_ready},     {WIRE_DONE, 0, 1, on_done},
         {WIRE_SAMPLE, 0, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, on_road_sample},
-        {WIRE_KNOB_USED, 0, 1, on_knob_used},
+        {WIRE_KNOB_USED, 0, 1, on_knob_used}, {WIRE_SAVED, 0, 1, on_saved},
     };
     struct process *process = processes_of_handle(&run->processes, handle);
     if (!process)

@@ -129,11 +129,37 @@ static void order_resume(struct run *run, const struct wire_order *order, struct
     }
 }
 
+/* What comes of it is an event with the code "checkpoint". */
+static void order_checkpoint(struct run *run, const struct wire_order *order, struct wire_reply *reply)
+{
+    enum run_phase phase = run_phase(run);
+    const struct process *first = processes_stage(&run->processes, 0);
+    const struct saving *saving = &run->saving;
+    uint64_t step = run->record->state.row.step;
+    bool there = saving->complete && saving->step == step;
+    struct wire_save save = {.from_step = there ? step + 1 : step};
+    if (phase != PHASE_TRAINING && !(phase == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER)) {
+        answer(reply, ERR_REFUSED, "run %s is %s; only a run that trains or is paused can write its weights", run->profile.name,
+               wire_phase_name(phase));
+    } else if (!first->handle) {
+        answer(reply, ERR_REFUSED, "%s is away; try again when it is back", first->record->row.process);
+    } else if (there && phase == PHASE_HOLDING) {
+        answer(reply, 0, "the weights after step %llu are in checkpoint/%llu already", (unsigned long long)step,
+               (unsigned long long)step);
+        reply->ledger = 1;
+    } else {
+        run_say(run, EVENT_INFO, NULL, "save", "%s wants the weights", order->who);
+        run_send(run, first, WIRE_SAVE, &save);
+        answer(reply, 0, "the weights are written at the next step boundary, after step %llu at the earliest",
+               (unsigned long long)save.from_step);
+    }
+}
+
 void run_order(struct run *run, const struct wire_order *order, struct wire_reply *reply)
 {
     static void (*const orders[])(struct run *, const struct wire_order *, struct wire_reply *) = {
         [ORDER_SET] = order_set,     [ORDER_STOP] = order_stop,     [ORDER_STOP_NOW] = order_stop,
-        [ORDER_PAUSE] = order_pause, [ORDER_RESUME] = order_resume,
+        [ORDER_PAUSE] = order_pause, [ORDER_RESUME] = order_resume, [ORDER_CHECKPOINT] = order_checkpoint,
     };
     *reply = (struct wire_reply){.request = order->request};
     if (order->kind >= sizeof orders / sizeof *orders || !orders[order->kind])

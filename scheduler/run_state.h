@@ -38,6 +38,7 @@ struct run {
     uint64_t refreshed_ns;          /* when ages and sentences were made new */
     uint32_t grace_ms;
     char end_reason[WIRE_TEXT];     /* why the run ends; the state's reason also says who is awaited */
+    struct saving saving;           /* the newest weights that stages spoke of */
     bool road_told[PROFILE_MAX_STAGES]; /* of the plan's roads: both ends have been told */
     enum ending ending;
 };

@@ -11,6 +11,9 @@
 /* "model file missing" is ERR_ABSENT and names the path. */
 int checkpoint_shape(const char *folder, struct model_shape *shape, struct why *why);
 
+/* The shortest decimal that is this float: people wrote 1e-05, not 9.999999747378752e-06. */
+double checkpoint_number(float value);
+
 struct checkpoint;
 int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct why *why);
 void checkpoint_close(struct checkpoint *checkpoint);

@@ -315,7 +315,7 @@ int checkpoint_shape(const char *folder, struct model_shape *shape, struct why *
 
 /* ---- out ---- */
 
-double config_number(float value)
+double checkpoint_number(float value)
 {
     char text[32];
     int digits = 1;
@@ -328,10 +328,10 @@ double config_number(float value)
 static json_t *make_scaling(const struct model_shape *s)
 {
     if (s->scaling == SCALING_LINEAR)
-        return json_pack("{s:s,s:f}", "rope_type", "linear", "factor", config_number(s->scaling_factor));
+        return json_pack("{s:s,s:f}", "rope_type", "linear", "factor", checkpoint_number(s->scaling_factor));
     if (s->scaling == SCALING_LLAMA3)
-        return json_pack("{s:s,s:f,s:f,s:f,s:I}", "rope_type", "llama3", "factor", config_number(s->scaling_factor), "low_freq_factor",
-                         config_number(s->scaling_low), "high_freq_factor", config_number(s->scaling_high), "original_max_position_embeddings",
+        return json_pack("{s:s,s:f,s:f,s:f,s:I}", "rope_type", "llama3", "factor", checkpoint_number(s->scaling_factor), "low_freq_factor",
+                         checkpoint_number(s->scaling_low), "high_freq_factor", checkpoint_number(s->scaling_high), "original_max_position_embeddings",
                          (json_int_t)s->scaling_context);
     return json_null();
 }
@@ -346,7 +346,7 @@ json_t *config_make(const struct model_shape *s, int64_t context)
         "model_type", family->type, "hidden_size", (json_int_t)s->hidden, "intermediate_size", (json_int_t)s->ffn, "num_hidden_layers",
         (json_int_t)s->layers, "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads, "head_dim",
         (json_int_t)s->head_width, "vocab_size", (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)context,
-        "rms_norm_eps", config_number(s->norm_epsilon), "rope_theta", config_number(s->rope_theta), "rope_scaling", make_scaling(s), "hidden_act",
+        "rms_norm_eps", checkpoint_number(s->norm_epsilon), "rope_theta", checkpoint_number(s->rope_theta), "rope_scaling", make_scaling(s), "hidden_act",
         "silu", "tie_word_embeddings", (int)s->tied, "attention_bias", (int)family->qkv_bias, "attention_dropout", 0.0,
         "initializer_range", 0.02, "use_cache", 1, "torch_dtype", "float32");
     if (!config)

@@ -10,8 +10,6 @@
 
 #define CONFIG_MAX ((size_t)1 << 20)
 
-/* The shortest decimal that is this float: people wrote 1e-05, not 9.999999747378752e-06. */
-double config_number(float value);
 /* The JSON object in folder/name; duplicate keys are refused. json_decref it. */
 int config_read_json(const char *folder, const char *name, size_t max_bytes, json_t **json, struct why *why);
 /* config.json of a model that did not come from a folder: the plainest family that has this shape. json_decref it. */

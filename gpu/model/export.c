@@ -69,7 +69,7 @@ static int make_place(struct export *x, const char *out, struct why *why)
 
 static int write_json(struct export *x, const char *name, const json_t *json, struct why *why)
 {
-    char *path = mem_format("%s/%s", x->folder, name), *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+    char *path = mem_format("%s/%s", x->folder, name), *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(16));
     if (!text)
         BUG("%s cannot be written as text", name);
     char *lines = mem_format("%s\n", text);

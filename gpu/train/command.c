@@ -76,19 +76,20 @@ static int set_option(const struct option *option, const char *value, struct wor
     return 0;
 }
 
-static int read_run_id(struct worker_arguments *arguments, struct why *why)
+int command_run_id(const char *folder, uint64_t *run_id, struct why *why)
 {
-    char path[sizeof arguments->folder + 16], *end;
+    char *path = mem_format("%s/run.id", folder), *end;
     uint8_t *text;
     size_t bytes;
-    snprintf(path, sizeof path, "%s/run.id", arguments->folder);
     int err = file_read(path, 64, &text, &bytes, why);
-    if (err)
-        return err;
-    arguments->run_id = strtoull((char *)text, &end, 16);
-    bool valid = end - (char *)text == 16 && (*end == '\0' || *end == '\n') && arguments->run_id != 0;
-    mem_free(text);
-    return valid ? 0 : why_set(why, ERR_INVALID, "%s: not 16 hexadecimal digits; start the run again", path);
+    if (!err) {
+        *run_id = strtoull((char *)text, &end, 16);
+        if (end - (char *)text != 16 || (*end != '\0' && *end != '\n') || *run_id == 0)
+            err = why_set(why, ERR_INVALID, "%s: not 16 hexadecimal digits; start the run again", path);
+        mem_free(text);
+    }
+    mem_free(path);
+    return err;
 }
 
 static int check_needs(const char *const *needs, struct worker_arguments *arguments, struct why *why)
@@ -125,5 +126,5 @@ int command_arguments(int count, char **words, const char *const *needs, struct 
             return err;
     }
     int err = check_needs(needs, arguments, why);
-    return err ? err : read_run_id(arguments, why);
+    return err ? err : command_run_id(arguments->folder, &arguments->run_id, why);
 }

@@ -27,10 +27,13 @@ struct worker_arguments {
 int agent_main(int count, char **words);
 int stage_main(int count, char **words);
 int probe_main(int count, char **words);
+int export_main(int count, char **words);
 
 /* Fills `arguments` and reads the run id. `needs` (NULL-terminated) are the options that must be there. */
 int command_arguments(int count, char **words, const char *const *needs, struct worker_arguments *arguments,
                       struct why *why);
+/* FOLDER/run.id. */
+int command_run_id(const char *folder, uint64_t *run_id, struct why *why);
 /* The exit code of a failure. */
 int command_exit(int err);
 

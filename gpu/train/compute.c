@@ -72,7 +72,8 @@ static int accept_stamp(struct compute *compute, struct letter *letter)
     int64_t windows = profile->validation_windows, micro_batch = profile->micro_batch;
     const int64_t expected[] = {[STAMP_TRAIN] = profile->micro_batches,
                                 [STAMP_EVALUATE] = (windows + micro_batch - 1) / micro_batch,
-                                [STAMP_FINISH] = 0};
+                                [STAMP_FINISH] = 0,
+                                [STAMP_SAVE] = 0};
     if (wire_decode(WIRE_STAMP, letter->payload, letter->bytes, &stamp, NULL) < 0)
         BUG("the loop thread let a bad stamp pass");
     if (compute->stamped)
@@ -168,12 +169,23 @@ static int accept_knob(struct compute *compute, struct letter *letter)
     return 0;
 }
 
+static int accept_save(struct compute *compute, struct letter *letter)
+{
+    struct wire_save save;
+    if (wire_decode(WIRE_SAVE, letter->payload, letter->bytes, &save, NULL) < 0)
+        BUG("the loop thread let a bad SAVE pass");
+    if (compute->first)
+        drive_save(compute, &save);
+    return 0;
+}
+
 static const struct {
     uint16_t type;
     int (*accept)(struct compute *compute, struct letter *letter);
 } acceptors[] = {
     {WIRE_ACT, accept_act},   {WIRE_GRAD, accept_grad},   {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
     {WIRE_TIED, accept_tied}, {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},   {WIRE_KNOB, accept_knob},
+    {WIRE_SAVE, accept_save},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)

@@ -17,6 +17,7 @@ struct compute_settings {
     struct profile profile;
     struct wire_assign assign;                       /* without its tail */
     char name[WIRE_NAME];                            /* ours, "r0s1" */
+    char folder[512]; /* of the run */
     char upstream[WIRE_NAME], downstream[WIRE_NAME]; /* names of the neighbours, "" where there is none */
 };
 

@@ -2,7 +2,7 @@
  * What stage 0 decides for its replica: which pass comes next, what its stamp says, and the verdict on a finished training
  * step.
  *
- *   EVALUATE (step 0) → TRAIN 1 … N, EVALUATE after every train.evaluate_every-th → EVALUATE (step N) → FINISH
+ *   EVALUATE (step 0) → TRAIN 1 … N, EVALUATE after every train.evaluate_every-th → EVALUATE (step N) → SAVE → FINISH
  *
  * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. A gradient or loss
  * that is not finite is never applied: the next stamp says so. Three in a row, and stage 0 stamps no more until it is
@@ -125,15 +125,26 @@ static void stamp_evaluation(const struct compute *compute, struct wire_stamp *s
     stamp->micro_batches = (uint16_t)((profile->validation_windows + profile->micro_batch - 1) / profile->micro_batch);
 }
 
+/* By order, also while it holds; and the last weights before the end, of the replica that people take home. */
+static bool saving_is_due(const struct compute *compute)
+{
+    const struct drive *drive = &compute->drive;
+    if (drive->save_wanted && drive->next > drive->save_from)
+        return true;
+    return !drive->held && drive->next >= drive->last && drive->saved != drive->next && compute->settings.assign.replica == 0;
+}
+
 bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step)
 {
     struct drive *drive = &compute->drive;
-    if (!drive->started || drive->held || drive->finished)
+    if (!drive->started || drive->finished || (drive->held && !saving_is_due(compute)))
         return false;
     bool apply = compute->optimizer.owed && drive->finite;
     *stamp = (struct wire_stamp){.clip_scale = drive_clip_scale(compute), .apply = apply};
     *step = drive->next - 1;
-    if (evaluation_is_due(compute))
+    if (saving_is_due(compute) && (drive->held || !evaluation_is_due(compute)))
+        stamp->kind = STAMP_SAVE;
+    else if (evaluation_is_due(compute))
         stamp_evaluation(compute, stamp);
     else if (drive->next < drive->last)
         stamp_training(compute, *step = drive->next, stamp);
@@ -171,6 +182,11 @@ void drive_judge(struct compute *compute)
 {
     struct drive *drive = &compute->drive;
     struct pass *pass = &compute->pass;
+    if (pass->stamp.kind == STAMP_SAVE) {
+        drive->saved = drive->next;
+        drive->save_wanted = false;
+        return;
+    }
     drive->evaluated = pass->stamp.kind == STAMP_EVALUATE;
     drive->finished = pass->stamp.kind == STAMP_FINISH;
     if (pass->stamp.kind != STAMP_TRAIN)
@@ -187,6 +203,12 @@ void drive_judge(struct compute *compute)
         drive->bad_in_row = 0;
     else
         tell_bad(compute);
+}
+
+void drive_save(struct compute *compute, const struct wire_save *save)
+{
+    compute->drive.save_wanted = true;
+    compute->drive.save_from = save->from_step;
 }
 
 void drive_start(struct compute *compute, const struct wire_start *start)

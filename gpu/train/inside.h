@@ -40,6 +40,8 @@ struct knob_used {
 /* What only stage 0 knows: which pass comes next, and what its stamp says. */
 struct drive {
     bool started, held, finished, evaluated; /* evaluated: the model of step next − 1 */
+    bool save_wanted;                        /* by order, when save_from steps are trained */
+    uint64_t save_from, saved;               /* saved: `next` when the weights were written last; 0 = never */
     uint64_t next, last;                     /* training steps next … last − 1 are to do */
     uint64_t newest;                         /* training step whose verdict is below; 0 = none */
     bool finite;                             /* its gradient may be applied */
@@ -159,6 +161,10 @@ void drive_judge(struct compute *compute);
 float drive_clip_scale(const struct compute *compute); /* of the newest training step */
 void drive_start(struct compute *compute, const struct wire_start *start);
 void drive_knob(struct compute *compute, const struct wire_knob *knob);
+void drive_save(struct compute *compute, const struct wire_save *save);
+
+/* ---- save.c ---- */
+void save_weights(struct compute *compute); /* of the step of the pass; a failure is told to kedged and ends nothing */
 
 /* ---- step.c ---- */
 /* One pass. 0; ERR_GONE: an order came, the pass is abandoned; ERR_INVALID: halted. */

@@ -19,6 +19,7 @@ static const struct command {
      "[--timeout 10s] [--plain]",
      "be one pipeline stage; started by the agent", stage_main},
     {"probe", "FOLDER", "print the shape of a Hugging Face checkpoint as settings", probe_main},
+    {"export", "--folder RUN DIR [--dtype f32|bf16|f16]", "write the newest weights of a run as a Hugging Face folder", export_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
 };

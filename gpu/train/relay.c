@@ -3,6 +3,7 @@
  * out, and the numbers of the roads become telemetry. The payload of a message is copied once on its way in and never on its
  * way out.
  */
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -186,6 +187,16 @@ static void take_knob_used(struct worker *worker, const struct letter *letter)
     control_send(worker->control, WIRE_KNOB_USED, &used);
 }
 
+static void take_saved(struct worker *worker, const struct letter *letter)
+{
+    if (wire_decode(WIRE_SAVED, letter->payload, letter->bytes, &worker->saved, NULL) < 0)
+        BUG("a SAVED of our own cannot be read");
+    if (worker->saved.reason[0])
+        log_at(LOG_ERROR, "stage", "the weights after step %" PRIu64 " are not saved: %s", worker->saved.step,
+               worker->saved.reason);
+    control_send(worker->control, WIRE_SAVED, &worker->saved);
+}
+
 static void take_failed(struct worker *worker, const struct letter *letter)
 {
     char text[600];
@@ -209,6 +220,7 @@ static void take_letter(struct worker *worker, struct letter *letter)
     } takers[] = {
         {WIRE_SAMPLE, send_sample},       {WIRE_READY, take_ready},   {WIRE_DONE, take_done},   {WIRE_EVENT, take_event},
         {WIRE_KNOB_USED, take_knob_used}, {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
+        {WIRE_SAVED, take_saved},
     };
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
         if (takers[i].type == letter->type) {

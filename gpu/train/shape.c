@@ -1,6 +1,6 @@
 #include "gpu/train/shape.h"
 
-#include "gpu/model/config.h"
+#include "gpu/model/checkpoint.h"
 
 struct model_shape shape_of_profile(const struct profile *p)
 {
@@ -43,14 +43,14 @@ void shape_to_profile(const struct model_shape *shape, struct profile *profile)
     profile->head_tie = shape->tied ? HEAD_TIED : HEAD_UNTIED;
     profile->qkv_bias = shape->qkv_bias;
     profile->qk_norm = shape->qk_norm;
-    profile->rope_theta = config_number(shape->rope_theta);
-    profile->norm_epsilon = config_number(shape->norm_epsilon);
+    profile->rope_theta = checkpoint_number(shape->rope_theta);
+    profile->norm_epsilon = checkpoint_number(shape->norm_epsilon);
     profile->rope_scaling = shape->scaling;
     if (shape->scaling != SCALING_NONE)
-        profile->rope_factor = config_number(shape->scaling_factor);
+        profile->rope_factor = checkpoint_number(shape->scaling_factor);
     if (shape->scaling == SCALING_LLAMA3) {
-        profile->rope_low = config_number(shape->scaling_low);
-        profile->rope_high = config_number(shape->scaling_high);
+        profile->rope_low = checkpoint_number(shape->scaling_low);
+        profile->rope_high = checkpoint_number(shape->scaling_high);
         profile->rope_context = shape->scaling_context;
     }
 }

@@ -102,6 +102,8 @@ static void tell_state(struct worker *worker)
                                       .memory_bytes = worker->ready.memory_bytes});
     if (worker->ready.state == READY_ROADS)
         control_send(worker->control, WIRE_READY, &worker->ready);
+    if (worker->saved.file[0])
+        control_send(worker->control, WIRE_SAVED, &worker->saved);
     if (worker->done)
         control_send(worker->control, WIRE_DONE, &(struct wire_done){.step = worker->done_step});
 }
@@ -121,6 +123,7 @@ static int begin_compute(struct worker *worker, uint64_t profile_hash, struct wh
     settings->profile = worker->profile;
     settings->assign = worker->assign;
     memcpy(settings->name, worker->arguments.name, sizeof settings->name);
+    memcpy(settings->folder, worker->arguments.folder, sizeof settings->folder);
     neighbour(worker, worker->assign.stage - 1, settings->upstream);
     neighbour(worker, worker->assign.stage + 1, settings->downstream);
     int err = compute_new(settings, &worker->compute, why);
@@ -208,6 +211,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
     } takers[] = {
         {WIRE_ASSIGN, false, take_assign}, {WIRE_ROAD, false, take_road},   {WIRE_STOP, false, take_stop},
         {WIRE_START, true, take_start},    {WIRE_HOLD, true, take_nothing}, {WIRE_KNOB, true, take_nothing},
+        {WIRE_SAVE, true, take_nothing},
     };
     union {
         struct wire_assign assign;
@@ -216,6 +220,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         struct wire_start start;
         struct wire_hold hold;
         struct wire_knob knob;
+        struct wire_save save;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;

@@ -290,6 +290,14 @@ static int phase_settle(struct compute *compute)
     return 0;
 }
 
+/* With the newest weights, which the phase before has just made. */
+static int phase_save(struct compute *compute)
+{
+    if (compute->pass.stamp.kind == STAMP_SAVE)
+        save_weights(compute);
+    return 0;
+}
+
 static int phase_micro_batches(struct compute *compute)
 {
     struct pass *pass = &compute->pass;
@@ -365,6 +373,7 @@ static int (*const phases[])(struct compute *compute) = {
     phase_check,         /* can the stamp be obeyed? */
     phase_stamp,         /* pass it on before our own work, so that later stages settle meanwhile */
     phase_settle,        /* apply or drop the optimiser step that the stamp judges */
+    phase_save,          /* write the weights, if the stamp asks for it */
     phase_micro_batches, /* 1F1B: forward, backward, what crosses, what is waited for */
     phase_owe,           /* a new optimiser step is owed; stage 0 judges it */
     phase_report,

@@ -30,6 +30,7 @@ struct worker {
     struct compute *compute;
 
     struct wire_ready ready; /* state 0: not loaded yet */
+    struct wire_saved saved; /* the newest weights; file "" = none yet */
     bool started, done, ended, broken, stopping, control_over, roads_over;
     uint64_t done_step, busy_ns;     /* busy_ns: when a pass last moved */
     uint64_t act_sent, act_received; /* already told in samples */

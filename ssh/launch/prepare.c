@@ -1,6 +1,7 @@
 #include "ssh/launch/prepare.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
@@ -67,6 +68,28 @@ static int make_credentials(const struct profile *profile, const char *folder, u
     return err;
 }
 
+/* Sets of weights of the run before are not ours: out of the way, but never away before this run has one of its own to lose. */
+static int put_sets_aside(const char *folder, struct why *why)
+{
+    char *sets = mem_format("%s/checkpoint", folder), *old = mem_format("%s/checkpoint.1", folder);
+    char *pattern = mem_format("%s/*/manifest.json", sets);
+    glob_t found;
+    int err = 0;
+    bool whole = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    if (whole) {
+        globfree(&found);
+        err = file_remove_tree(old, why);
+        if (!err && rename(sets, old) != 0)
+            err = why_errno(why, "cannot put %s aside", sets);
+    } else {
+        err = file_remove_tree(sets, why);
+    }
+    mem_free(pattern);
+    mem_free(sets);
+    mem_free(old);
+    return err;
+}
+
 int prepare_run(const struct profile *profile, const char *source, char *folder, size_t folder_size, uint64_t *run_id,
                    struct why *why)
 {
@@ -91,6 +114,8 @@ int prepare_run(const struct profile *profile, const char *source, char *folder,
     snprintf(log, sizeof log, "%s/log", path);
     snprintf(ini, sizeof ini, "%s/run.ini", path);
     err = file_make_folders(log, 0700, why);
+    if (!err)
+        err = put_sets_aside(path, why);
     if (!err)
         err = make_credentials(profile, path, id, why);
     if (!err)

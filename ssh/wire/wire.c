@@ -64,6 +64,10 @@ static const struct wire_field event_fields[] = {
     RANGE(event, level, EVENT_INFO, EVENT_ALERT), FIELD(event, step), FIELD(event, code), FIELD(event, text),
 };
 static const struct wire_field done_fields[] = {FIELD(done, step)};
+static const struct wire_field save_fields[] = {FIELD(save, from_step)};
+static const struct wire_field saved_fields[] = {
+    FIELD(saved, step), FIELD(saved, bytes), FIELD(saved, hash), FIELD(saved, file), FIELD(saved, reason),
+};
 static const struct wire_field knob_fields[] = {
     FIELD(knob, ledger), FIELD(knob, from_step), FIELD(knob, name), FIELD(knob, value),
 };
@@ -71,7 +75,7 @@ static const struct wire_field knob_used_fields[] = {
     FIELD(knob_used, ledger), FIELD(knob_used, step), FIELD(knob_used, name), FIELD(knob_used, value),
 };
 static const struct wire_field stamp_fields[] = {
-    RANGE(stamp, kind, STAMP_TRAIN, STAMP_FINISH), FIELD(stamp, micro_batches), FIELD(stamp, keep),
+    RANGE(stamp, kind, STAMP_TRAIN, STAMP_SAVE), FIELD(stamp, micro_batches), FIELD(stamp, keep),
     FIELD(stamp, learning_rate), FIELD(stamp, clip_scale), FLAG(stamp, apply), FIELD(stamp, mask_rate),
     FIELD(stamp, codec_version),
 };
@@ -134,7 +138,7 @@ static const struct wire_field knob_row_fields[] = {
 };
 static const struct wire_field state_end_fields[] = {FIELD(state_end, newest_event)};
 static const struct wire_field order_fields[] = {
-    RANGE(order, kind, ORDER_SET, ORDER_RESUME), FIELD(order, request), FIELD(order, who), FIELD(order, name),
+    RANGE(order, kind, ORDER_SET, ORDER_CHECKPOINT), FIELD(order, request), FIELD(order, who), FIELD(order, name),
     FIELD(order, value),
 };
 static const struct wire_field reply_fields[] = {
@@ -168,6 +172,8 @@ static const struct wire_message messages[] = {
     ROW(STOP, stop, "S→W, S→A", LANE_CONTROL, 4 + TEXT_BYTES),
     ROW(EVENT, event, "W→S, A→S", LANE_CONTROL, 9 + NAME_BYTES + TEXT_BYTES),
     ROW(DONE, done, "W→S", LANE_CONTROL, 8),
+    ROW(SAVE, save, "S→W", LANE_CONTROL, 8),
+    ROW(SAVED, saved, "W→S", LANE_CONTROL, 24 + NAME_BYTES + TEXT_BYTES),
 
     ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),
     ROW(KNOB_USED, knob_used, "W→S", LANE_CONTROL, 16 + 2 * NAME_BYTES),

@@ -46,6 +46,8 @@ enum wire_type {
     WIRE_STOP = 28,     /* S→W, S→A end; deadline inside */
     WIRE_EVENT = 29,    /* W→S, A→S something happened, for people */
     WIRE_DONE = 30,     /* W→S all steps are trained */
+    WIRE_SAVE = 31,     /* S→W (stage 0) have all stages write their weights at a step boundary */
+    WIRE_SAVED = 32,    /* W→S this stage's weights are on its disk, or why not */
 
     /* 40–59 knobs */
     WIRE_KNOB = 40,      /* S→W (stage 0) use this value from the next step that you stamp, not before from_step */
@@ -73,7 +75,7 @@ enum wire_type {
     WIRE_LEDGER_ROW = 125,  /* S→C one knob change and where it stands */
     WIRE_KNOB_ROW = 126,    /* S→C current value of one live setting */
     WIRE_STATE_END = 127,   /* S→C everything current has been sent once */
-    WIRE_ORDER = 128,       /* C→S set a knob, stop, pause, resume */
+    WIRE_ORDER = 128,       /* C→S set a knob, stop, pause, resume, write the weights */
     WIRE_REPLY = 129,       /* S→C to an order */
 };
 
@@ -182,6 +184,17 @@ struct wire_done {
     uint64_t step;
 };
 
+struct wire_save {
+    uint64_t from_step; /* when so many steps are trained, or at the next boundary when that is past */
+};
+
+struct wire_saved {
+    uint64_t step;          /* trained before */
+    uint64_t bytes, hash;   /* of the file (ssh/base/hash.h) */
+    char file[WIRE_NAME];   /* its name in checkpoint/STEP/ of the run's folder */
+    char reason[WIRE_TEXT]; /* why there is none; "" = it is there, whole and durable */
+};
+
 struct wire_knob {
     uint64_t ledger; /* row id */
     uint64_t from_step;
@@ -196,12 +209,12 @@ struct wire_knob_used {
     char value[WIRE_NAME];
 };
 
-enum stamp_kind { STAMP_TRAIN, STAMP_EVALUATE, STAMP_FINISH };
+enum stamp_kind { STAMP_TRAIN, STAMP_EVALUATE, STAMP_FINISH, STAMP_SAVE };
 
 /* What must agree rides with the data (design §6.1). The frame's step is the step that is stamped. */
 struct wire_stamp {
     uint8_t kind;          /* TRAIN: forward and backward; EVALUATE: un-masked forward of validation windows;
-                              FINISH: only apply the optimiser step that is still owed */
+                              FINISH: only apply the optimiser step that is still owed; SAVE: that, then write the weights */
     uint16_t micro_batches;
     uint16_t keep;         /* channels kept per token by the mask codec; 0 = the dense codec (not masked) */
     float learning_rate;   /* for the optimiser step that ends this step */
@@ -355,7 +368,7 @@ struct wire_state_end {
     uint64_t newest_event;
 };
 
-enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME };
+enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME, ORDER_CHECKPOINT };
 
 struct wire_order {
     uint8_t kind;
@@ -367,7 +380,7 @@ struct wire_order {
 struct wire_reply {
     uint32_t request;
     int32_t err; /* 0 = done or accepted */
-    uint64_t ledger; /* row of an accepted ORDER_SET */
+    uint64_t ledger; /* row of an accepted ORDER_SET; of ORDER_CHECKPOINT 1: the weights are there already */
     char text[WIRE_TEXT];
 };
 

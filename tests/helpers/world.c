@@ -60,7 +60,15 @@ static void on_road_sample(const char *process, const struct wire_road_sample *s
     ((struct world *)arg)->road_samples++;
 }
 
-static const struct run_sink sink = {on_send, on_close, on_heard, on_sample, on_road_sample};
+static int on_saved(const struct saving *saving, void *arg, struct why *why)
+{
+    struct world *world = arg;
+    world->saved = *saving;
+    world->saves++;
+    return world->disk_full ? why_set(why, ERR_FULL, "no space left on device") : 0;
+}
+
+static const struct run_sink sink = {on_send, on_close, on_heard, on_sample, on_road_sample, on_saved};
 
 void world_init(struct world *world)
 {

@@ -44,6 +44,9 @@ struct world {
     } sent[WORLD_SENT];
     size_t sent_count;
     int samples, road_samples; /* that went to the journal */
+    struct saving saved;       /* the newest set that was whole */
+    int saves;
+    bool disk_full;            /* a set cannot be made */
 };
 
 void world_init(struct world *world); /* owns the clock; the phase is forming */

@@ -5,9 +5,12 @@
  */
 #include "gpu/model/export.h"
 
+#include <glob.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -177,11 +180,41 @@ static void narrow_values_are_rounded(void **state)
     static const float bf16[] = {1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.02p-8f, -0.0f, NAN, INFINITY, 0x1.ffp127f, 0x1p-149f};
     static const float bf16_wanted[] = {1, 1, 1 + 0x1p-6f, 1 + 0x1p-7f, -0.0f, NAN, INFINITY, INFINITY, 0};
     static const float f16[] = {1, 1 + 0x1p-11f, 1 + 0x1.8p-10f, -65504, 65519, 65520, -1e30f, NAN, 0x1p-14f, 0x1p-24f,
-                                0x1p-25f, 0x1.8p-25f, -0x1p-26f, 0x1.8p-24f, 0x1.ffcp-15f, 0x1.fffp-15f};
+                                0x1p-25f, 0x1.8p-25f, -0x1p-26f, 0x1.8p-24f, 0x1.ff8p-15f, 0x1.ffcp-15f};
     static const float f16_wanted[] = {1, 1, 1 + 0x1p-9f, -65504, 65504, INFINITY, -INFINITY, NAN, 0x1p-14f, 0x1p-24f,
-                                       0, 0x1p-24f, -0.0f, 0x1p-23f, 0x1.ffcp-15f, 0x1p-14f};
+                                       0, 0x1p-24f, -0.0f, 0x1p-23f, 0x1.ff8p-15f, 0x1p-14f};
     check_rounding(WEIGHTS_BF16, bf16, bf16_wanted, sizeof bf16 / sizeof *bf16);
     check_rounding(WEIGHTS_F16, f16, f16_wanted, sizeof f16 / sizeof *f16);
+}
+
+/* A disk that is full: refused, the file of before is untouched and nothing new stays. */
+static void a_full_disk_spoils_nothing(void **state)
+{
+    (void)state;
+    struct model_shape model;
+    struct why why = {0};
+    struct rlimit before, small = {2000, 2000};
+    uint64_t bytes, hash, old_bytes, old_hash;
+    glob_t found;
+    assert_int_equal(checkpoint_shape(FIXTURES "/llama2", &model, &why), 0);
+    struct stage *stage = loaded(FIXTURES "/llama2", &model);
+    const char *path = mem_text(place_file(&place, "weights")), *pattern = mem_text(place_file(&place, "*"));
+    assert_int_equal(stage_save(stage, path, &old_bytes, &old_hash, &why), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int err = stage_save(stage, path, &bytes, &hash, &why);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(err < 0 && strstr(why.text, "weights"));
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    globfree(&found);
+    assert_int_equal(stage_save(stage, path, &bytes, &hash, &why), 0);
+    assert_true(bytes == old_bytes && hash == old_hash);
+    stage_free(stage);
+    mem_free((void *)(uintptr_t)path);
+    mem_free((void *)(uintptr_t)pattern);
 }
 
 static int place_up(void **state)
@@ -203,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_goes_out_comes_in), TEST(an_untied_model_says_so), TEST(what_is_there_stays), TEST(narrow_values_are_rounded),
+        TEST(a_full_disk_spoils_nothing),
     };
     backend_open(&cpu, 1);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

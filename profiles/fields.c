@@ -116,8 +116,9 @@ static const struct field rows[] = {
 
     {.section = "data", .key = "path", .type = FIELD_TEXT, .unit = "", .initial = NULL, .applier = APPLIES_STAGE,
      IN_RUN(data_paths),
-     .help = "Text to learn from: files and shell patterns, separated by blanks. Further lines may follow, "
-             "indented."},
+     .help = "What to learn from: files and shell patterns, separated by blanks; further lines may follow, indented. "
+             "Text; .jsonl with text, question and answer, or messages; .bin with token ids as nanoGPT and llm.c write "
+             "them; folders that kedge-worker data prepare made."},
     {.section = "data", .key = "tokenizer", .type = FIELD_CHOICE, .unit = "", .choices = tokenizers,
      .initial = "bytes", .applier = APPLIES_STAGE, IN_RUN(tokenizer),
      .help = "How text becomes tokens: every byte is one."},

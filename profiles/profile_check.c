@@ -4,11 +4,13 @@
 #include <ctype.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct checking {
     const struct profile *profile;
@@ -100,15 +102,24 @@ static void check_model_path(struct checking *checking)
                  "it to train fresh weights", path);
 }
 
+/* A file, or a folder of prepared data. */
+static bool is_data(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return false;
+    char list[PATH_MAX];
+    snprintf(list, sizeof list, "%s/tokens.json", path);
+    return S_ISREG(status.st_mode) || (S_ISDIR(status.st_mode) && access(list, F_OK) == 0);
+}
+
 static bool matches_file(const char *pattern)
 {
     glob_t found;
     bool matches = false;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc && !matches; i++) {
-            struct stat status;
-            matches = stat(found.gl_pathv[i], &status) == 0 && S_ISREG(status.st_mode);
-        }
+        for (size_t i = 0; i < found.gl_pathc && !matches; i++)
+            matches = is_data(found.gl_pathv[i]);
         globfree(&found);
     }
     return matches;

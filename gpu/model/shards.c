@@ -244,10 +244,12 @@ int shards_writer_finish(struct shards_writer *w, struct shards_totals *totals, 
             json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:O}", "format", FORMAT, "tokenizer", hash, "vocabulary",
                       (json_int_t)w->vocabulary, "tokens", (json_int_t)w->totals.tokens, "learned",
                       (json_int_t)w->totals.learned, "documents", (json_int_t)w->totals.documents, "files", w->list);
-        text = json_dumps(list, JSON_INDENT(1));
+        char *json = json_dumps(list, JSON_INDENT(1));
+        text = mem_format("%s\n", json);
+        free(json);
         json_decref(list);
         err = file_write(path, text, strlen(text), 0644, why);
-        free(text);
+        mem_free(text);
     }
     mem_free(path);
     if (err == 0) {

@@ -55,7 +55,7 @@ static enum source_kind kind_of(const char *path)
 }
 
 /* Whether it is a file to read, and of what kind; a pattern may match other things, and those are left out. */
-static int look_at(struct source *source, const struct stat *status, bool *wanted, struct why *why)
+static int look_at(const char *label, struct source *source, const struct stat *status, bool *wanted, struct why *why)
 {
     *wanted = true;
     source->device = status->st_dev;
@@ -72,10 +72,10 @@ static int look_at(struct source *source, const struct stat *status, bool *wante
     *wanted = false;
     if (!source->named)
         return 0;
-    return why_set(why, ERR_INVALID, "data.path: %s is not a file; for a folder write %s/*", source->path, source->path);
+    return why_set(why, ERR_INVALID, "%s%s is not a file; for a folder write %s/*", label, source->path, source->path);
 }
 
-static int keep_files(struct sources *sources, struct why *why)
+static int keep_files(const char *label, struct sources *sources, struct why *why)
 {
     size_t count = sources->count;
     int err = 0;
@@ -85,9 +85,9 @@ static int keep_files(struct sources *sources, struct why *why)
         struct stat status;
         bool wanted = false;
         if (err == 0 && stat(source.path, &status) != 0)
-            err = why_errno(why, "data.path: %s", source.path);
+            err = why_errno(why, "%s%s", label, source.path);
         else if (err == 0)
-            err = look_at(&source, &status, &wanted, why);
+            err = look_at(label, &source, &status, &wanted, why);
         if (err || !wanted || seen_before(sources, &status)) {
             mem_free(source.path);
             continue;
@@ -100,6 +100,29 @@ static int keep_files(struct sources *sources, struct why *why)
     return err;
 }
 
+/* In order, without doubles; `err` is that of finding them. */
+static int settle(const char *label, struct sources *new, int err, struct sources *sources, struct why *why)
+{
+    if (new->count)
+        qsort(new->rows, new->count, sizeof *new->rows, by_path);
+    if (err == 0)
+        err = keep_files(label, new, why);
+    if (err)
+        sources_clear(new);
+    else
+        *sources = *new;
+    return err;
+}
+
+int sources_take(const char *const *paths, size_t count, struct sources *sources, struct why *why)
+{
+    struct sources new = {0};
+    new.rows = mem_array(count + 1, sizeof *new.rows);
+    for (size_t i = 0; i < count; i++)
+        new.rows[new.count++] = (struct source){.path = mem_text(paths[i]), .named = true};
+    return settle("", &new, 0, sources, why);
+}
+
 int sources_find(const char *paths, struct sources *sources, struct why *why)
 {
     int err = 0;
@@ -108,15 +131,7 @@ int sources_find(const char *paths, struct sources *sources, struct why *why)
     for (char *word = strtok_r(words, " \t\n", &rest); word && err == 0; word = strtok_r(NULL, " \t\n", &rest))
         err = add_word(&new, word, why);
     mem_free(words);
-    if (new.count)
-        qsort(new.rows, new.count, sizeof *new.rows, by_path);
-    if (err == 0)
-        err = keep_files(&new, why);
-    if (err)
-        sources_clear(&new);
-    else
-        *sources = new;
-    return err;
+    return settle("data.path: ", &new, err, sources, why);
 }
 
 void sources_clear(struct sources *sources)

@@ -29,7 +29,10 @@ struct sources {
     uint64_t bytes; /* of all */
 };
 
+/* `paths`: words with blanks between, each a path or a shell pattern. */
 int sources_find(const char *paths, struct sources *sources, struct why *why);
+/* Paths as they are. */
+int sources_take(const char *const *paths, size_t count, struct sources *sources, struct why *why);
 void sources_clear(struct sources *sources);
 
 #endif

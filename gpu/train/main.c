@@ -20,6 +20,8 @@ static const struct command {
      "be one pipeline stage; started by the agent", stage_main},
     {"probe", "FOLDER", "print the shape of a Hugging Face checkpoint as settings", probe_main},
     {"export", "--folder RUN DIR [--dtype f32|bf16|f16]", "write the newest weights of a run as a Hugging Face folder", export_main},
+    {"data", "prepare --out FOLDER [--tokenizer MODEL] [--template NAME] [--skip-bad-lines] [--threads N] [--tokens-each N] FILE...",
+     "tokenise text and JSON lines into a folder that data.path may name", prepare_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
 };

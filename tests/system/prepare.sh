@@ -1,0 +1,55 @@
+#!/bin/sh
+# kedge-worker data prepare as people use it: the same files for any number of threads, bad lines by number, refusals that leave nothing,
+# and a run that learns from the folder.
+# seconds: 240
+. tests/system/lib/common.sh
+
+worker() { "$O/kedge-worker" "$@"; }
+mkdir -p "$TMP/in" "$TMP/model"
+cp tests/unit/fixtures/tokenizers/qwen2.json "$TMP/model/tokenizer.json"
+echo '{"eos_token":"<|endoftext|>"}' >"$TMP/model/tokenizer_config.json"
+i=0
+while [ $i -lt 400 ]; do
+    i=$((i + 1))
+    printf '{"question":"What is %d and %d?","answer":"#### %d"}\n' $i $i $((2 * i))
+done >"$TMP/in/a.jsonl"
+cat ssh/base/*.[ch] >"$TMP/in/b.txt"
+
+worker data prepare --out "$TMP/one" --tokenizer "$TMP/model" --template chatml --threads 1 "$TMP/in/a.jsonl" "$TMP/in/b.txt" \
+    >"$TMP/said" 2>&1 || fail "prepare: $(cat "$TMP/said")"
+grep -q '401 documents' "$TMP/said" || fail "not 401 documents: $(cat "$TMP/said")"
+worker data prepare --out "$TMP/four" --tokenizer "$TMP/model" --template chatml --threads 4 "$TMP/in"/* >"$TMP/said" 2>&1 ||
+    fail "prepare on four threads: $(cat "$TMP/said")"
+diff -r "$TMP/one" "$TMP/four" >"$TMP/said" || fail "the number of threads changes the result: $(cat "$TMP/said")"
+worker data prepare --out "$TMP/one" "$TMP/in/b.txt" 2>"$TMP/said" && fail "a folder that has data was taken"
+grep -q 'has prepared data' "$TMP/said" || fail "refused without a reason: $(cat "$TMP/said")"
+
+# Bad lines: the number, and nothing written; or left out.
+printf '{"text":"good"}\n{"text":\n{"text":"good"}\n' >"$TMP/in/c.jsonl"
+worker data prepare --out "$TMP/bad" "$TMP/in/c.jsonl" 2>"$TMP/said" && fail "a bad line was taken"
+grep -q 'c.jsonl:2: ' "$TMP/said" || fail "the bad line is not named: $(cat "$TMP/said")"
+[ -z "$(ls "$TMP/bad")" ] || fail "something was left: $(ls "$TMP/bad")"
+worker data prepare --out "$TMP/bad" --skip-bad-lines "$TMP/in/c.jsonl" >"$TMP/said" 2>&1 || fail "skipping: $(cat "$TMP/said")"
+grep -q 'c.jsonl:2: skipped' "$TMP/said" && grep -q '8 tokens of 2 documents' "$TMP/said" || fail "skipping: $(cat "$TMP/said")"
+
+# What cannot be asked for.
+for words in "" "--out $TMP/x" "--out $TMP/x --template none $TMP/in/b.txt" "--out $TMP/x --threads 0 $TMP/in/b.txt" \
+    "--out $TMP/x --what $TMP/in/b.txt" "--out $TMP/x --template llama3 --tokenizer $TMP/model $TMP/in/a.jsonl"; do
+    worker data prepare $words >"$TMP/said" 2>&1
+    [ $? = 2 ] || fail "data prepare $words: $(cat "$TMP/said")"
+    [ "$(wc -l <"$TMP/said")" = 1 ] || fail "more than one line: $(cat "$TMP/said")"
+    [ ! -e "$TMP/x/tokens.json" ] || fail "data prepare $words made something"
+done
+
+# A run learns from prepared bytes, on two stages; and from answers only, on one.
+worker data prepare --out "$TMP/bytes" "$TMP/in/b.txt" >"$TMP/said" 2>&1 || fail "bytes: $(cat "$TMP/said")"
+profile ready run.steps=6 data.path="$TMP/bytes"
+kedge run "$TMP/ready.ini" --headless >"$TMP/said" 2>&1 || fail "run on prepared bytes: $(cat "$TMP/said")"
+profile answers run.steps=6 data.path="$TMP/in/a.jsonl" pipeline.stages=1
+sed -i '/^\[host b\]/,$d' "$TMP/answers.ini"
+kedge run "$TMP/answers.ini" --headless >"$TMP/said" 2>&1 || fail "run on answers: $(cat "$TMP/said")"
+profile asked run.steps=6 data.path="$TMP/in/a.jsonl"
+kedge run "$TMP/asked.ini" --headless >"$TMP/said" 2>&1 && fail "two stages cannot know which tokens are learned, but ran"
+kedge stop asked >/dev/null 2>&1
+grep -rq 'pipeline.stages = 1' "$(run_folder asked)/log" "$TMP/said" || fail "the reason is not told: $(cat "$TMP/said")"
+exit 0

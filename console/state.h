@@ -16,7 +16,7 @@
 #include "ssh/wire/wire.h"
 
 #define STATE_PROCESSES 512
-#define STATE_ROADS 2048
+#define STATE_ROADS 4096
 #define STATE_KNOBS 64
 #define STATE_LEDGER 512
 #define STATE_EVENTS 1024

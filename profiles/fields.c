@@ -27,6 +27,13 @@ static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf
                                      [VALUES_INT4] = "int4", NULL};
 static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
 static const char *const references[] = {[REFERENCE_NONE] = "none", [REFERENCE_MEAN] = "mean", NULL};
+static const char *const patterns[] = {[PATTERN_STRIDED] = "strided", [PATTERN_SEQUENTIAL] = "sequential", NULL};
+static const char *const outers[] = {[OUTER_NESTEROV] = "nesterov", [OUTER_NONE] = "none", NULL};
+static const char *const payloads[] = {[SEND_FP32] = "fp32", [SEND_BF16] = "bf16", [SEND_INT8] = "int8", [SEND_INT4] = "int4",
+                                       [SEND_E3M0] = "e3m0", [SEND_POWERSGD] = "powersgd", NULL};
+static const char *const powers[] = {[POWER_ALTERNATING] = "alternating", [POWER_TWO_SIDED] = "two-sided", NULL};
+static const char *const tables[] = {[TABLE_PAYLOAD] = "payload", [TABLE_BF16] = "bf16", [TABLE_INT8] = "int8",
+                                     [TABLE_TOUCHED] = "rows", [TABLE_LOW_RANK] = "powersgd", NULL};
 static const char *const securities[] = {[SECURITY_TLS] = "tls", [SECURITY_PLAIN] = "plain", NULL};
 static const char *const host_kinds[] = {[HOST_LOCAL] = "local", NULL};
 
@@ -205,6 +212,52 @@ static const struct field rows[] = {
     {.section = "mask", .key = "rate", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999,
      .initial = "0.95", .live = true, .applier = APPLIES_STAGE, IN_RUN(mask_rate),
      .help = "Share of a token's channels that do not travel."},
+
+    {.section = "replicas", .key = "count", .type = FIELD_INTEGER, .unit = "replicas", .minimum = 1,
+     .maximum = PROFILE_MAX_REPLICAS, .initial = "1", .applier = APPLIES_SCHEDULER, IN_RUN(replicas),
+     .help = "Copies of the whole pipeline that train on different windows and exchange what they learnt now and then."},
+
+    {.section = "sync", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e6,
+     .initial = "30", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_every),
+     .help = "Steps after which the same part of the weights is exchanged between replicas again."},
+    {.section = "sync", .key = "fragments", .type = FIELD_INTEGER, .unit = "fragments", .minimum = 1, .maximum = 1024,
+     .initial = "3", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_fragments),
+     .help = "Parts that the layers of a stage are exchanged in, one after the other, spread evenly over those steps."},
+    {.section = "sync", .key = "pattern", .type = FIELD_CHOICE, .unit = "", .choices = patterns, .initial = "strided",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_pattern),
+     .help = "Which layers make a part: every so many-th, or neighbours."},
+    {.section = "sync", .key = "overlap", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e6,
+     .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_overlap),
+     .help = "Steps that are trained while an exchange is under way. What is not there then is waited for."},
+    {.section = "sync", .key = "merge", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.5",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_merge),
+     .help = "Share of a replica's own weights that stays when the common ones come in."},
+    {.section = "sync", .key = "outer", .type = FIELD_CHOICE, .unit = "", .choices = outers, .initial = "nesterov",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_outer),
+     .help = "Optimiser of the common weights. Without one they become the mean of the replicas, and with sync.every = 1 "
+             "gradients are averaged instead in every step: synchronous data parallelism."},
+    {.section = "sync", .key = "outer_rate", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 10, .initial = "0.7",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(outer_rate),
+     .help = "Learning rate of the outer optimiser."},
+    {.section = "sync", .key = "outer_momentum", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999,
+     .initial = "0.9", .applier = APPLIES_ALL_STAGES, IN_RUN(outer_momentum),
+     .help = "Momentum of the outer optimiser."},
+    {.section = "sync", .key = "payload", .type = FIELD_CHOICE, .unit = "", .choices = payloads, .initial = "int4",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_payload),
+     .help = "How the change of a matrix travels. Vectors always travel as bf16, or as fp32 with it."},
+    {.section = "sync", .key = "rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 512,
+     .initial = "16", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_rank),
+     .help = "Rank of PowerSGD: how many directions of a matrix's change travel in a round."},
+    {.section = "sync", .key = "power", .type = FIELD_CHOICE, .unit = "", .choices = powers, .initial = "alternating",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_power),
+     .help = "PowerSGD sends one factor a round, left and right in turn, or both in two exchanges."},
+    {.section = "sync", .key = "table", .type = FIELD_CHOICE, .unit = "", .choices = tables, .initial = "int8",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_table),
+     .help = "How the change of the embedding and of the head travels: as sync.payload says, as bf16, as int8, as int8 of the "
+             "rows that changed most, or by PowerSGD."},
+    {.section = "sync", .key = "table_rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 512,
+     .initial = "64", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_table_rank),
+     .help = "Rank of PowerSGD for the embedding and the head."},
 
     {.section = "link", .key = "security", .type = FIELD_CHOICE, .unit = "", .choices = securities, .initial = "tls",
      .applier = APPLIES_ALL_STAGES, IN_RUN(security),

@@ -16,6 +16,8 @@ static const struct {
     {"pipeline", "how the model is cut into stages"},
     {"boundary", "what crosses a cut between two stages"},
     {"mask", "the mask codec"},
+    {"replicas", "copies of the pipeline"},
+    {"sync", "what replicas exchange, and when"},
     {"link", "the roads between stages"},
     {"host", "one section for each host"},
 };

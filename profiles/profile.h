@@ -18,7 +18,8 @@
 #define PROFILE_TEXT 256
 #define PROFILE_PATHS 1024
 #define PROFILE_HOSTS 64
-#define PROFILE_MAX_STAGES 64
+#define PROFILE_MAX_STAGES 64 /* processes: stages of all replicas together */
+#define PROFILE_MAX_REPLICAS 16
 #define PROFILE_ROWS 128
 #define PROFILE_HOST_ROWS 8
 #define PROFILE_SET (-1)
@@ -37,6 +38,11 @@ enum boundary_codec { CODEC_DENSE, CODEC_MASK };
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
 enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
 enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN };
+enum sync_pattern { PATTERN_STRIDED, PATTERN_SEQUENTIAL };                                  /* = enum fragment_pattern */
+enum sync_outer_kind { OUTER_NESTEROV, OUTER_NONE };
+enum sync_payload { SEND_FP32, SEND_BF16, SEND_INT8, SEND_INT4, SEND_E3M0, SEND_POWERSGD }; /* = enum sync_kind */
+enum sync_table { TABLE_PAYLOAD, TABLE_BF16, TABLE_INT8, TABLE_TOUCHED, TABLE_LOW_RANK };
+enum sync_power { POWER_ALTERNATING, POWER_TWO_SIDED };
 enum road_security { SECURITY_TLS, SECURITY_PLAIN };
 
 struct profile_host {
@@ -101,6 +107,21 @@ struct profile {
     int64_t refresh;            /* boundary.refresh: steps between new references */
     bool debug_checksum;        /* boundary.checksum */
     double mask_rate;           /* mask.rate, live */
+
+    /* [replicas] and [sync] */
+    int64_t replicas;           /* replicas.count */
+    int64_t sync_every;         /* H */
+    int64_t sync_fragments;     /* P */
+    int sync_pattern;
+    int64_t sync_overlap;       /* τ */
+    double sync_merge;          /* α */
+    int sync_outer;             /* enum sync_outer_kind */
+    double outer_rate, outer_momentum;
+    int sync_payload;           /* enum sync_payload */
+    int64_t sync_rank;          /* of PowerSGD */
+    int sync_power;             /* enum sync_power */
+    int sync_table;             /* enum sync_table */
+    int64_t sync_table_rank;
 
     /* [link] */
     int security;               /* link.security: tls|plain */

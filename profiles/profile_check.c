@@ -172,9 +172,34 @@ static void check_addresses(struct checking *checking)
 static void check_hosts(struct checking *checking)
 {
     const struct profile *p = checking->profile;
-    for (int64_t i = p->stages; i < p->host_count; i++)
-        complaints_add(checking->complaints, checking->file, p->hosts[i].line,
-                       "host %s would have nothing to do: pipeline.stages = %" PRId64, p->hosts[i].name, p->stages);
+    for (int64_t i = p->stages * p->replicas; i < p->host_count; i++) {
+        if (p->replicas == 1)
+            complaints_add(checking->complaints, checking->file, p->hosts[i].line,
+                           "host %s would have nothing to do: pipeline.stages = %" PRId64, p->hosts[i].name, p->stages);
+        else
+            complaints_add(checking->complaints, checking->file, p->hosts[i].line,
+                           "host %s would have nothing to do: pipeline.stages = %" PRId64 ", replicas.count = %" PRId64,
+                           p->hosts[i].name, p->stages, p->replicas);
+    }
+}
+
+static void check_replicas(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    if (p->replicas == 1)
+        return;
+    if (p->replicas * p->stages > PROFILE_MAX_STAGES)
+        complain(checking, "replicas.count", "%" PRId64 " replicas of %" PRId64 " stages are %" PRId64 " processes; at most %d are possible",
+                 p->replicas, p->stages, p->replicas * p->stages, PROFILE_MAX_STAGES);
+    if (p->sync_fragments > p->sync_every)
+        complain(checking, "sync.fragments", "sync.fragments = %" PRId64 " do not fit into sync.every = %" PRId64
+                 " steps: at most one moves in a step", p->sync_fragments, p->sync_every);
+    if (p->sync_overlap >= p->sync_every)
+        complain(checking, "sync.overlap", "sync.overlap = %" PRId64 " must be less than sync.every = %" PRId64
+                 ": the next exchange of a part begins after the last one has ended", p->sync_overlap, p->sync_every);
+    if (p->sync_every == 1 && p->sync_outer == OUTER_NONE && p->sync_payload > SEND_BF16)
+        complain(checking, "sync.payload", "with sync.every = 1 and sync.outer = none gradients are averaged in every step; they "
+                 "travel as fp32 or bf16 (sync.payload)");
 }
 
 int profile_check(const struct profile *profile, const char *file, struct complaints *complaints)
@@ -192,6 +217,7 @@ int profile_check(const struct profile *profile, const char *file, struct compla
     check_data(&checking);
     check_addresses(&checking);
     check_hosts(&checking);
+    check_replicas(&checking);
     if (profile->codec == CODEC_DENSE && is_given(&checking, "mask.rate"))
         complain(&checking, "mask.rate", "mask.rate has no effect with boundary.codec = dense; remove one of them");
     return complaints->count == before ? 0 : ERR_INVALID;

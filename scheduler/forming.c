@@ -72,6 +72,7 @@ static void assign(struct run *run, struct process *process)
         BUG("settings of the profile: %s", why.text);
     struct wire_assign message = {
         .replica = (uint16_t)stage->replica,
+        .replicas = (uint16_t)run->plan.replicas,
         .stage = (uint16_t)stage->stage,
         .stages = (uint16_t)run->plan.stages_per_replica,
         .first_layer = (uint16_t)stage->first_layer,
@@ -87,12 +88,15 @@ static void assign(struct run *run, struct process *process)
     process->assigned = true;
 }
 
-/* One cut: the earlier stage dials, the later one waits. */
+/* One cut or two siblings: the earlier one dials, the later one waits. */
 static void tell_road(struct run *run, const struct plan_road *road)
 {
     struct process *upstream = processes_stage(&run->processes, road->from);
     struct process *downstream = processes_stage(&run->processes, road->to);
-    struct wire_road dial = {.dial = 1, .boundary_side = 1}, wait = {.dial = 0, .boundary_side = 0};
+    struct wire_road dial = {.dial = 1, .side = road->sibling ? ROAD_SIBLING : ROAD_DOWNSTREAM,
+                             .replica = (uint16_t)downstream->stage->replica},
+                     wait = {.dial = 0, .side = road->sibling ? ROAD_SIBLING : ROAD_UPSTREAM,
+                             .replica = (uint16_t)upstream->stage->replica};
     record_text(dial.peer, sizeof dial.peer, "%s", downstream->record->row.process);
     record_text(dial.address, sizeof dial.address, "%s", downstream->record->announce);
     record_text(wait.peer, sizeof wait.peer, "%s", upstream->record->row.process);

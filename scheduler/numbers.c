@@ -14,6 +14,8 @@
 struct replica {
     uint64_t newest; /* step of the newest sample of its last stage */
     double loss;
+    uint64_t evaluated_step; /* of the newest evaluation; UINT64_MAX = none */
+    double evaluation;
     struct { uint64_t tokens, step_ns; } steps[STEPS];
     uint64_t step_count; /* only grows; slot = count mod STEPS */
 };
@@ -38,6 +40,7 @@ struct numbers *numbers_new(const struct plan *plan, struct record *record)
     for (int i = 0; i < plan->replicas; i++) {
         numbers->replicas[i].newest = record->state.row.step;
         numbers->replicas[i].loss = record->state.row.loss;
+        numbers->replicas[i].evaluated_step = UINT64_MAX;
     }
     for (size_t i = 0; i < record->road_count; i++)
         record->roads[i].row.bytes_per_second = (double)NAN;
@@ -75,12 +78,21 @@ static void sum_up(struct numbers *numbers)
     record_touch(numbers->record, &numbers->record->state.version);
 }
 
-static void evaluated(struct numbers *numbers, const struct wire_sample *sample)
+/* Each replica evaluates its own weights: the run's loss is the mean of all that evaluated after the same step. */
+static void evaluated(struct numbers *numbers, int replica, const struct wire_sample *sample)
 {
     struct wire_run_state *row = &numbers->record->state.row;
+    double loss = 0;
+    numbers->replicas[replica].evaluation = sample->loss;
+    numbers->replicas[replica].evaluated_step = sample->step;
+    for (int r = 0; r < numbers->plan->replicas; r++) {
+        if (numbers->replicas[r].evaluated_step != sample->step)
+            return;
+        loss += numbers->replicas[r].evaluation / numbers->plan->replicas;
+    }
     if (sample->step == 0 && isnan(row->first_validation_loss))
-        row->first_validation_loss = sample->loss;
-    row->validation_loss = sample->loss;
+        row->first_validation_loss = loss;
+    row->validation_loss = loss;
     row->validation_step = sample->step;
     record_touch(numbers->record, &numbers->record->state.version);
 }
@@ -91,7 +103,7 @@ void numbers_sample(struct numbers *numbers, int index, const struct wire_sample
     bool is_last = stage->stage == numbers->plan->stages_per_replica - 1;
     if (sample->kind == STAMP_EVALUATE) {
         if (is_last)
-            evaluated(numbers, sample);
+            evaluated(numbers, stage->replica, sample);
         return;
     }
     if (sample->kind != STAMP_TRAIN)
@@ -162,6 +174,7 @@ void numbers_waiting(const struct plan *plan, int index, const struct wire_sampl
         {"the stamp from ", -1, offsetof(struct wire_sample, wait_stamp_ns)},
         {"room on its roads", 0, offsetof(struct wire_sample, wait_send_ns)},
         {"its training data", 0, offsetof(struct wire_sample, wait_data_ns)},
+        {"replica ", 0, offsetof(struct wire_sample, wait_sync_ns)},
     };
     size_t worst = 0;
     uint64_t longest = 0;
@@ -177,6 +190,11 @@ void numbers_waiting(const struct plan *plan, int index, const struct wire_sampl
     out[0] = '\0';
     if (share < WORTH)
         return;
+    if (causes[worst].offset == offsetof(struct wire_sample, wait_sync_ns)) {
+        record_text(out, size, "waits for replica %u, round %llu, %.1f s, %.0f %% of the step", sample->sync_replica,
+                    (unsigned long long)sample->sync_round, (double)longest / 1e9, 100 * (share < 1 ? share : 1));
+        return;
+    }
     int peer = index + causes[worst].neighbour;
     bool has_peer = causes[worst].neighbour != 0 && peer >= 0 && peer < plan->stage_count &&
                     plan->stages[peer].replica == plan->stages[index].replica;

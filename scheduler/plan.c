@@ -59,11 +59,13 @@ static void deal_layers(const struct profile *p, struct plan *plan)
 {
     int64_t last = layers_of_last(p), others = p->stages - 1, rest = p->layers - last, first = 0;
     for (int64_t i = 0; i < p->stages; i++) {
-        struct plan_stage *stage = &plan->stages[i];
         /* What does not divide goes to later stages: earlier ones hold more micro-batches. */
         int64_t layers = i == others ? last : rest * (i + 1) / others - rest * i / others;
-        stage->first_layer = (int)first;
-        stage->layers = (int)layers;
+        for (int64_t r = 0; r < p->replicas; r++) {
+            struct plan_stage *stage = &plan->stages[r * p->stages + i];
+            stage->first_layer = (int)first;
+            stage->layers = (int)layers;
+        }
         first += layers;
     }
 }
@@ -83,23 +85,25 @@ static int64_t most(int64_t one, int64_t other)
 static void place_stages(const struct profile *p, int cores, struct plan *plan)
 {
     int of_host[PROFILE_HOSTS] = {0};
-    for (int64_t i = 0; i < p->stages; i++) {
+    int64_t all = plan->stage_count;
+    for (int64_t i = 0; i < all; i++) {
         struct plan_stage *stage = &plan->stages[i];
-        stage->stage = (int)i;
-        stage->host = (int)(p->host_count > p->stages ? i : i * p->host_count / p->stages);
+        stage->replica = (int)(i / p->stages);
+        stage->stage = (int)(i % p->stages);
+        stage->host = (int)(p->host_count > all ? i : i * p->host_count / all);
         of_host[stage->host]++;
         snprintf(stage->process, sizeof stage->process, "r%ds%d", stage->replica, stage->stage);
     }
-    for (int64_t i = 0; i < p->stages; i++) {
+    for (int64_t i = 0; i < all; i++) {
         struct plan_stage *stage = &plan->stages[i];
         const struct profile_host *host = &p->hosts[stage->host];
         /* All hosts of kind local are one machine: every process of the run shares its cores. */
-        int share = cores / (int)p->stages;
+        int share = cores / (int)all;
         stage->threads = host->threads ? (int)host->threads : share > 1 ? share : 1;
         stage->uplink_bps = host->uplink_bps / (uint64_t)of_host[stage->host];
         if (host->uplink_bps && !stage->uplink_bps)
             stage->uplink_bps = 1; /* 0 would be no limit */
-        int64_t slots = p->in_flight ? p->in_flight : 2 * (p->stages - i) + 2;
+        int64_t slots = p->in_flight ? p->in_flight : 2 * (p->stages - stage->stage) + 2;
         stage->in_flight = (int)least(slots, p->micro_batches);
     }
 }
@@ -159,8 +163,9 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     stage->optimizer_bytes = 8 * stage->parameters;
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
+    stage->sync_bytes = plan_sync_memory(p, stage);
     stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
-                         stage->buffers_bytes;
+                         stage->buffers_bytes + stage->sync_bytes;
 }
 
 /* ---- roads ---- */
@@ -238,6 +243,35 @@ static void count_road(const struct profile *p, int64_t keep, struct plan_road *
         plan_tied(p, road);
 }
 
+static void count_sibling_road(const struct profile *p, const struct plan_stage *stage, struct plan_road *road)
+{
+    static const struct wire_sync piece = {.total = 1};
+    uint64_t bytes = plan_sync_bytes(p, stage), every = (uint64_t)p->sync_every;
+    bytes += (bytes + WIRE_SYNC_BYTES - 1) / WIRE_SYNC_BYTES * empty_message(WIRE_SYNC, &piece);
+    road->forward_bytes_per_step = road->backward_bytes_per_step = (bytes + every - 1) / every;
+    road->dense_forward_bytes_per_step = road->dense_backward_bytes_per_step = 2 * stage->parameters;
+}
+
+/* Cuts first, then every pair of siblings: what one contributes goes to each other one, in one hop. */
+static void lay_roads(const struct profile *p, struct plan *plan)
+{
+    int stages = plan->stages_per_replica;
+    for (int i = 0; i + 1 < plan->stage_count; i++) {
+        if (plan->stages[i].stage + 1 == stages)
+            continue;
+        struct plan_road *road = &plan->roads[plan->road_count++];
+        *road = (struct plan_road){.from = i, .to = i + 1};
+        count_road(p, plan->keep, road);
+    }
+    for (int from = 0; from < plan->stage_count; from++)
+        for (int to = from + stages; to < plan->stage_count; to += stages) {
+            BUG_IF(plan->road_count == PLAN_ROADS);
+            struct plan_road *road = &plan->roads[plan->road_count++];
+            *road = (struct plan_road){.from = from, .to = to, .sibling = true};
+            count_sibling_road(p, &plan->stages[from], road);
+        }
+}
+
 /* ---- all of it ---- */
 
 static int check_profile(const struct profile *p, struct why *why)
@@ -247,6 +281,9 @@ static int check_profile(const struct profile *p, struct why *why)
     if (p->stages < 1 || p->stages > PROFILE_MAX_STAGES)
         return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 ": 1 … %d are possible", p->stages,
                        PROFILE_MAX_STAGES);
+    if (p->replicas < 1 || p->replicas > PROFILE_MAX_REPLICAS || p->replicas * p->stages > PROFILE_MAX_STAGES)
+        return why_set(why, ERR_INVALID, "%" PRId64 " replicas of %" PRId64 " stages: at most %d replicas and %d processes are possible",
+                       p->replicas, p->stages, PROFILE_MAX_REPLICAS, PROFILE_MAX_STAGES);
     if (p->layers < p->stages)
         return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model",
                        p->stages, p->layers);
@@ -274,19 +311,16 @@ int plan_make_for(const struct profile *profile, int cores, struct plan *plan, s
     if (err)
         return err;
     memset(plan, 0, sizeof *plan);
-    plan->replicas = 1;
-    plan->stage_count = plan->stages_per_replica = (int)profile->stages;
-    plan->road_count = plan->stage_count - 1;
+    plan->replicas = (int)profile->replicas;
+    plan->stages_per_replica = (int)profile->stages;
+    plan->stage_count = plan->replicas * plan->stages_per_replica;
     plan->keep = plan_keep(profile);
-    plan->tokens_per_step = (uint64_t)profile->micro_batches * (uint64_t)profile->micro_batch * (uint64_t)profile->sequence;
+    plan->tokens_per_step = (uint64_t)profile->replicas * (uint64_t)profile->micro_batches * (uint64_t)profile->micro_batch * (uint64_t)profile->sequence;
     place_stages(profile, cores, plan);
     deal_layers(profile, plan);
     for (int i = 0; i < plan->stage_count; i++)
         count_memory(profile, &plan->stages[i]);
-    for (int i = 0; i < plan->road_count; i++) {
-        plan->roads[i] = (struct plan_road){.from = i, .to = i + 1};
-        count_road(profile, plan->keep, &plan->roads[i]);
-    }
+    lay_roads(profile, plan);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /*
  * What will run where, before anything runs: pure, printable. Layers are dealt to stages as evenly as their cost allows (the
  * head counts as the matrix product that it is), stages to hosts in file order, cores of a host to its processes, a host's
- * uplink to its processes. Bytes, memory and roads are those of the codec and the model, by the same formulas (a test
+ * uplink to its processes. Replicas follow each other, so that each has its own hosts where there are enough. Bytes, memory and roads are those of the codec and the model, by the same formulas (a test
  * compares them).
  */
 #ifndef KEDGE_SCHEDULER_PLAN_H
@@ -19,10 +19,14 @@ struct plan_stage {
     uint64_t uplink_bps;
     uint64_t parameters;
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
+    uint64_t sync_bytes; /* memory for what siblings keep in common; without what arrives from them */
 };
 
+#define PLAN_ROADS 528 /* 16 replicas of 4 stages have the most */
+
 struct plan_road {
-    int from, to;                     /* stages (indices into plan->stages): from upstream, to downstream */
+    int from, to;                     /* stages (indices into plan->stages): from upstream, to downstream; or siblings */
+    bool sibling;                     /* both directions carry the same; dense: gradients in every step */
     uint64_t forward_bytes_per_step;  /* with frame headers and token ids */
     uint64_t backward_bytes_per_step;
     uint64_t dense_forward_bytes_per_step, dense_backward_bytes_per_step; /* bf16 */
@@ -33,7 +37,7 @@ struct plan {
     int64_t keep;                     /* channels of a token that travel; 0 = dense */
     uint64_t tokens_per_step;
     struct plan_stage stages[PROFILE_MAX_STAGES];
-    struct plan_road roads[PROFILE_MAX_STAGES];
+    struct plan_road roads[PLAN_ROADS];
 };
 
 /* The profile's model section has been filled from the checkpoint's config.json when model.path is given. `cores` are those
@@ -50,6 +54,10 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
 uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of all slots: gpu/model */
 uint64_t plan_buffer_bytes(const struct profile *profile, const struct plan_stage *stage);
 uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math */
+/* Of a whole period of sync.every steps to each sibling; of averaged gradients: of a step. gpu/train/sync.c */
+uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage);
+uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage);
+bool plan_averages_gradients(const struct profile *profile); /* in every step, instead of weights now and then */
 int64_t plan_keep(const struct profile *profile);     /* channels that travel, 0 = dense: codec_keep */
 
 #endif

@@ -51,6 +51,10 @@ static void print_memory(const struct plan *plan, FILE *out)
         }
         fputc('\n', out);
     }
+    char sync[32];
+    if (plan->stages[0].sync_bytes)
+        fprintf(out, "In the total of %s: %s for what it has in common with its siblings.\n", plan->stages[0].process,
+                text_from_bytes(plan->stages[0].sync_bytes, sync, sizeof sync));
 }
 
 static void print_road(const char *from, const char *to, const char *what, uint64_t bytes, uint64_t dense, FILE *out)
@@ -61,7 +65,7 @@ static void print_road(const char *from, const char *to, const char *what, uint6
             text_from_bytes(dense, other, sizeof other), 100.0 * (double)bytes / (double)dense);
 }
 
-static void print_roads(const struct plan *plan, FILE *out)
+static void print_roads(const struct plan *plan, const struct profile *profile, FILE *out)
 {
     char one[32], other[32];
     uint64_t bytes = 0, dense = 0;
@@ -73,12 +77,22 @@ static void print_roads(const struct plan *plan, FILE *out)
     for (int i = 0; i < plan->road_count; i++) {
         const struct plan_road *road = &plan->roads[i];
         const char *from = plan->stages[road->from].process, *to = plan->stages[road->to].process;
+        if (road->sibling && road->from / plan->stages_per_replica == 0 && road->to / plan->stages_per_replica == 1)
+            print_road(from, to, "changes", road->forward_bytes_per_step, road->dense_forward_bytes_per_step, out);
+        if (road->sibling)
+            continue; /* all others are like it, both ways */
         print_road(from, to, "activations", road->forward_bytes_per_step, road->dense_forward_bytes_per_step, out);
         print_road(to, from, "gradients", road->backward_bytes_per_step, road->dense_backward_bytes_per_step, out);
         bytes += road->forward_bytes_per_step + road->backward_bytes_per_step;
         dense += road->dense_forward_bytes_per_step + road->dense_backward_bytes_per_step;
     }
-    fprintf(out, "\nEach step %s travel instead of %s:\n%.2f %% of the bytes of a dense exchange.\n",
+    if (plan->replicas > 1)
+        fprintf(out, "\nChanges go from each stage to the %d others like it, in %" PRId64 " fragment%s every %" PRId64 " steps;\n"
+                "the bytes are the mean of a step, dense is a gradient in every step.\n", plan->replicas - 1, profile->sync_fragments,
+                profile->sync_fragments == 1 ? "" : "s", profile->sync_every);
+    if (bytes == 0)
+        return;
+    fprintf(out, "\nEach step %s travel between stages instead of %s:\n%.2f %% of the bytes of a dense exchange.\n",
             text_from_bytes(bytes, one, sizeof one), text_from_bytes(dense, other, sizeof other),
             100.0 * (double)bytes / (double)dense);
 }
@@ -89,26 +103,30 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
     int width = snprintf(run, sizeof run, "Run %.40s: %d stage%s on %d host%s,", profile->name, plan->stage_count,
                          plan->stage_count == 1 ? "" : "s", (int)profile->host_count, profile->host_count == 1 ? "" : "s");
     fprintf(out, "%s%s%" PRIu64 " tokens a step.\n", run, width > 44 ? "\n" : " ", plan->tokens_per_step);
-    if (plan->road_count > 0 && plan->keep)
+    if (plan->replicas > 1)
+        fprintf(out, "%d replicas of %d stage%s each.\n", plan->replicas, plan->stages_per_replica,
+                plan->stages_per_replica == 1 ? "" : "s");
+    if (plan->stages_per_replica > 1 && plan->keep)
         fprintf(out, "Of the %" PRId64 " channels of a token, %" PRId64 " cross a cut (mask.rate = %g).\n", profile->hidden,
                 plan->keep, profile->mask_rate);
-    else if (plan->road_count > 0)
+    else if (plan->stages_per_replica > 1)
         fprintf(out, "All %" PRId64 " channels of a token cross a cut (boundary.codec = dense).\n", profile->hidden);
     print_stages(plan, profile, out);
     print_memory(plan, out);
-    print_roads(plan, out);
+    print_roads(plan, profile, out);
 }
 
 /* ---- JSON ---- */
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}",
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                                "weights", (json_int_t)stage->weights_bytes,
                                "gradients", (json_int_t)stage->gradients_bytes,
                                "optimizer", (json_int_t)stage->optimizer_bytes,
                                "activations", (json_int_t)stage->activations_bytes,
                                "buffers", (json_int_t)stage->buffers_bytes,
+                               "sync", (json_int_t)stage->sync_bytes,
                                "total", (json_int_t)stage->total_bytes);
     return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:o}",
                      "process", stage->process,
@@ -124,10 +142,11 @@ static json_t *stage_as_json(const struct plan_stage *stage, const struct profil
                      "memory_bytes", memory);
 }
 
+/* Of siblings forward and backward are the two directions of the same road. */
 static json_t *road_as_json(const struct plan *plan, const struct plan_road *road)
 {
-    return json_pack("{s:s, s:s, s:{s:I, s:I}, s:{s:I, s:I}}",
-                     "from", plan->stages[road->from].process, "to", plan->stages[road->to].process,
+    return json_pack("{s:s, s:b, s:s, s:{s:I, s:I}, s:{s:I, s:I}}",
+                     "from", plan->stages[road->from].process, "siblings", road->sibling, "to", plan->stages[road->to].process,
                      "bytes_per_step", "forward", (json_int_t)road->forward_bytes_per_step,
                      "backward", (json_int_t)road->backward_bytes_per_step,
                      "dense_bytes_per_step", "forward", (json_int_t)road->dense_forward_bytes_per_step,

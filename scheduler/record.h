@@ -17,7 +17,7 @@
 #include "ssh/wire/wire.h"
 
 #define RECORD_PROCESSES (PROFILE_MAX_STAGES + PROFILE_HOSTS)
-#define RECORD_ROADS (2 * PROFILE_MAX_STAGES * LANE_COUNT)
+#define RECORD_ROADS 2500 /* both directions of all roads of a plan, two lanes each, and some of former ones */
 #define RECORD_KNOBS 64
 #define RECORD_LEDGER 256
 #define RECORD_EVENTS 1000

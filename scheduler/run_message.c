@@ -135,6 +135,9 @@ static int on_done(struct run *run, struct process *process, const void *payload
     if (trains && run->ending == ENDING_NOT) {
         char reason[WIRE_TEXT];
         record_text(reason, sizeof reason, "all %llu steps are trained", (unsigned long long)run->record->state.row.steps);
+        if (run->plan.replicas > 1)
+            run_say(run, EVENT_INFO, NULL, "sync", "%llu rounds of %d stages ended with the same weights on all %d replicas",
+                    (unsigned long long)run->drift.agreed, run->plan.stages_per_replica, run->plan.replicas);
         run_move(run, PHASE_FINISHED, reason);
         ending_begin(run, run->timeouts.grace_ns);
     }
@@ -183,6 +186,28 @@ static int on_saved(struct run *run, struct process *process, const void *payloa
     }
     if (saving->said == run->plan.stages_per_replica && !saving->failed)
         finish_set(run);
+    return 0;
+}
+
+/* Siblings that do not have the same common copy any more would train two models: hold at once. */
+static int on_outer(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_outer *outer = payload;
+    const struct plan_stage *stage = process->stage;
+    char reason[WIRE_TEXT];
+    (void)why;
+    int other = drift_check(&run->drift, stage->stage, stage->replica, run->plan.replicas, outer);
+    if (outer->skipped)
+        run_say(run, EVENT_WARN, process, "round-skipped", "round %llu of fragment %u of stage %d was refused and changed nothing",
+                (unsigned long long)outer->round, outer->fragment, stage->stage);
+    if (other < 0)
+        return 0;
+    record_text(reason, sizeof reason, "replicas %d and %d do not agree about stage %d, fragment %u, since round %llu; 'kedge stop %s' "
+                "ends the run", other, stage->replica, stage->stage, outer->fragment, (unsigned long long)outer->round,
+                run->profile.name);
+    run_say(run, EVENT_ALERT, process, "drift", "%s", reason);
+    if (run->ending == ENDING_NOT && (run_phase(run) == PHASE_TRAINING || run_phase(run) == PHASE_HOLDING))
+        run_hold(run, CAUSE_DRIFT, reason);
     return 0;
 }
 
@@ -248,7 +273,7 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         {WIRE_PROCESS, 1, 0, on_process}, {WIRE_EVENT, 1, 1, on_event},
         {WIRE_READY, 0, 1, on_ready},     {WIRE_DONE, 0, 1, on_done},
         {WIRE_SAMPLE, 0, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, on_road_sample},
-        {WIRE_KNOB_USED, 0, 1, on_knob_used}, {WIRE_SAVED, 0, 1, on_saved},
+        {WIRE_KNOB_USED, 0, 1, on_knob_used}, {WIRE_SAVED, 0, 1, on_saved}, {WIRE_OUTER, 0, 1, on_outer},
     };
     struct process *process = processes_of_handle(&run->processes, handle);
     if (!process)

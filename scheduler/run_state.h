@@ -6,6 +6,7 @@
 #define KEDGE_SCHEDULER_RUN_STATE_H
 
 #include "profiles/timeouts.h"
+#include "scheduler/drift.h"
 #include "scheduler/events.h"
 #include "scheduler/knobs.h"
 #include "scheduler/numbers.h"
@@ -32,6 +33,7 @@ struct run {
     struct events *events;
     struct knobs *knobs;
     struct numbers *numbers;
+    struct drift drift;
     uint64_t since_ns, deadline_ns; /* of forming or ending: what is awaited now */
     uint64_t training_since_ns;     /* 0 = not training */
     uint64_t trained_before_ns;     /* before that */
@@ -39,7 +41,7 @@ struct run {
     uint32_t grace_ms;
     char end_reason[WIRE_TEXT];     /* why the run ends; the state's reason also says who is awaited */
     struct saving saving;           /* the newest weights that stages spoke of */
-    bool road_told[PROFILE_MAX_STAGES]; /* of the plan's roads: both ends have been told */
+    bool road_told[PLAN_ROADS]; /* of the plan's roads: both ends have been told */
     enum ending ending;
 };
 

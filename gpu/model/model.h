@@ -130,6 +130,7 @@ struct tensor_info {
 void stage_tensor(const struct stage *stage, int index, struct tensor_info *info);
 void stage_tensor_get(struct stage *stage, int index, float *out, bool gradient); /* count = product of shape */
 void stage_tensor_set(struct stage *stage, int index, const float *in);
+void stage_gradient_set(struct stage *stage, int index, const float *in);
 uint64_t stage_hash(struct stage *stage); /* of all weights */
 /* All tensors as fp32 into one safetensors file (safetensors_write.h); the last stage's tied copy is left out. */
 int stage_save(struct stage *stage, const char *path, uint64_t *bytes, uint64_t *hash, struct why *why);

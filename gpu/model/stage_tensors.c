@@ -150,6 +150,13 @@ void stage_tensor_set(struct stage *stage, int index, const float *in)
     stage->resident = -1;
 }
 
+void stage_gradient_set(struct stage *stage, int index, const float *in)
+{
+    const struct carve_tensor *t = tensor_at(stage, index);
+    stage->ops->copy_in(stage->device, stage->gradients + t->offset, in, (size_t)(t->rows * t->columns) * sizeof *in);
+    stage->ops->finish(stage->device);
+}
+
 uint64_t stage_hash(struct stage *stage)
 {
     float *piece = mem_array((size_t)PIECE, sizeof *piece);

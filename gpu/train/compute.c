@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "gpu/train/inside.h"
 #include "gpu/train/shape.h"
+#include "gpu/train/siblings.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
@@ -137,6 +137,11 @@ static int accept_tied(struct compute *compute, struct letter *letter)
     return tied_accept(compute, letter);
 }
 
+static int accept_sync(struct compute *compute, struct letter *letter)
+{
+    return post_accept(compute, letter);
+}
+
 static int accept_start(struct compute *compute, struct letter *letter)
 {
     struct wire_start start;
@@ -184,8 +189,8 @@ static const struct {
     int (*accept)(struct compute *compute, struct letter *letter);
 } acceptors[] = {
     {WIRE_ACT, accept_act},   {WIRE_GRAD, accept_grad},   {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
-    {WIRE_TIED, accept_tied}, {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},   {WIRE_KNOB, accept_knob},
-    {WIRE_SAVE, accept_save},
+    {WIRE_TIED, accept_tied}, {WIRE_SYNC, accept_sync},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},
+    {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)
@@ -207,19 +212,19 @@ int compute_accept(struct compute *compute, uint64_t at_most_ns)
 
 /* ---- loading ---- */
 
-static struct stage_shape shape_of(const struct compute *compute)
+static struct stage_shape shape_of(const struct compute_settings *settings, int slots)
 {
-    const struct profile *profile = &compute->settings.profile;
-    const struct wire_assign *assign = &compute->settings.assign;
+    const struct profile *profile = &settings->profile;
+    const struct wire_assign *assign = &settings->assign;
     return (struct stage_shape){
         .model = shape_of_profile(profile),
         .first_layer = assign->first_layer,
         .layers = assign->layers,
-        .first = compute->first,
-        .last = compute->last,
+        .first = assign->stage == 0,
+        .last = assign->stage + 1 == assign->stages,
         .sequences = profile->micro_batch,
         .tokens = profile->sequence,
-        .slots = compute->slots,
+        .slots = slots,
         .recompute = profile->recompute,
     };
 }
@@ -281,7 +286,7 @@ static int load_backend(struct compute *compute, struct why *why)
 static int load_weights(struct compute *compute, struct why *why)
 {
     const struct profile *profile = &compute->settings.profile;
-    struct stage_shape shape = shape_of(compute);
+    struct stage_shape shape = shape_of(&compute->settings, compute->slots);
     int err = stage_new(compute->ops, compute->device, &shape, &compute->model, why);
     if (err)
         return err;
@@ -303,12 +308,13 @@ static int load(struct compute *compute, struct why *why)
         err = load_boundary(compute, compute->stage, &compute->down, why);
     if (!err && compute->first)
         err = load_data(compute, why);
-    return err;
+    struct stage_shape shape = shape_of(&compute->settings, compute->slots);
+    return err ? err : siblings_load(compute, &shape, why);
 }
 
 static void tell_loaded(struct compute *compute)
 {
-    struct stage_shape shape = shape_of(compute);
+    struct stage_shape shape = shape_of(&compute->settings, compute->slots);
     struct wire_ready ready = {
         .state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = compute->memory_bytes};
     compute_tell(compute, WIRE_READY, &ready, 0);
@@ -388,6 +394,12 @@ static int check(const struct compute_settings *settings, struct why *why)
     if (first != (assign->first_layer == 0) || last != (assign->first_layer + assign->layers == profile->layers))
         return why_set(why, ERR_INVALID, "layers %u to %u of %" PRId64 " do not fit stage %u of %u", assign->first_layer,
                        assign->first_layer + assign->layers, profile->layers, assign->stage, assign->stages);
+    if (assign->replicas < 1 || assign->replicas > PROFILE_MAX_REPLICAS || assign->replica >= assign->replicas)
+        return why_set(why, ERR_INVALID, "replica %u of %u: no such replica", assign->replica, assign->replicas);
+    struct fragments fragments = {
+        .every = profile->sync_every, .count = profile->sync_fragments, .overlap = profile->sync_overlap};
+    if (assign->replicas > 1 && fragments_check(&fragments, why) < 0)
+        return ERR_INVALID;
     if (!profile->head_width && profile->hidden % profile->heads != 0)
         return why_set(why, ERR_INVALID, "model.heads = %" PRId64 " does not divide model.hidden = %" PRId64, profile->heads,
                        profile->hidden);
@@ -404,11 +416,16 @@ static int check(const struct compute_settings *settings, struct why *why)
 
 void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes)
 {
+    struct stage_shape shape = shape_of(settings, 1);
+    size_t sync_letters, sync_bytes;
+    siblings_bounds(&settings->profile, &shape, settings->assign.replicas, &sync_letters, &sync_bytes);
     size_t most = (size_t)most_micro_batches(&settings->profile);
     size_t tied = (size_t)tied_count(&settings->profile, settings->assign.stages) * sizeof(float);
     *letters = 2 * most + LETTERS_SPARE + (size_t)tied_pieces(&settings->profile, settings->assign.stages);
     *bytes = tied + tied / 64 + most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) +
              LETTERS_SPARE * MESSAGE_FIXED + 4 * (size_t)settings->profile.hidden * sizeof(float);
+    *letters += sync_letters;
+    *bytes += sync_bytes;
 }
 
 int compute_new(const struct compute_settings *settings, struct compute **compute, struct why *why)
@@ -426,7 +443,7 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
     made->last = made->stage == made->stages - 1;
     made->most = (int)most_micro_batches(profile);
     made->slots = settings->assign.in_flight < made->most ? settings->assign.in_flight : made->most;
-    struct stage_shape shape = shape_of(made);
+    struct stage_shape shape = shape_of(&made->settings, made->slots);
     err = stage_check(&shape, why);
     if (err)
         goto free_made;
@@ -489,6 +506,7 @@ void compute_free(struct compute *compute)
     }
     for (int64_t i = 0; compute->tied && i < tied_pieces(&compute->settings.profile, compute->stages); i++)
         mem_free(compute->tied[i].payload);
+    siblings_free(compute->siblings);
     data_close(compute->data);
     codec_free(compute->up.codec);
     codec_free(compute->down.codec);

@@ -30,14 +30,16 @@ void crossing_shape(const struct compute *compute, uint32_t index, struct micro_
     int64_t sequences = profile->micro_batch, left = profile->validation_windows - (int64_t)index * sequences;
     if (!trains && left < sequences)
         sequences = left;
+    uint32_t of_run = index + (trains ? compute->settings.assign.replica * (uint32_t)profile->micro_batches : 0);
     *micro_batch = (struct micro_batch){.index = index,
+                                        .of_run = of_run,
                                         .slot = (int)index % compute->slots,
                                         .sequences = sequences,
                                         .tokens = profile->sequence,
                                         .rows = sequences * profile->sequence};
     micro_batch->use = (struct codec_use){
         .step = pass->step,
-        .micro_batch = index,
+        .micro_batch = of_run,
         .rows = micro_batch->rows,
         .keep = trains ? pass->stamp.keep : 0,
         .format_override = trains ? -1 : FORMAT_FP32,

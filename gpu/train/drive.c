@@ -196,7 +196,8 @@ void drive_judge(struct compute *compute)
     /* Stages scale by the positions of the step; the mean is over what is learned of them. */
     uint64_t positions = pass->stamp.micro_batches *
                          (uint64_t)(compute->settings.profile.micro_batch * compute->settings.profile.sequence);
-    drive->targets_ratio = pass->targets ? (double)positions / (double)pass->targets : 0;
+    double targets = siblings_targets(compute);
+    drive->targets_ratio = targets > 0 ? (double)positions / targets : 0;
     drive->norm = sqrt(pass->squares) * drive->targets_ratio;
     drive->finite = isfinite(pass->loss) && isfinite(drive->norm);
     if (drive->finite)

@@ -1,6 +1,6 @@
 /*
  * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass),
- * crossing.c (messages of a boundary) and tied.c. Everything here belongs to the compute thread.
+ * crossing.c (messages of a boundary), tied.c, siblings.c and post.c (other replicas). Everything here belongs to the compute thread.
  */
 #ifndef KEDGE_TRAIN_INSIDE_H
 #define KEDGE_TRAIN_INSIDE_H
@@ -94,6 +94,7 @@ struct compute {
     uint64_t *forward_ns;        /* [slots] */
     struct letter *tied;         /* [tied_pieces], first stage: the last stage's part until our own is complete */
     int64_t tied_arrived[2];     /* pieces since the newest stamp, by the side they came from */
+    struct siblings *siblings;   /* the same stage of other replicas; NULL = there is one replica */
     uint64_t memory_bytes;
 
     struct mail_roads roads; /* the newest word of the loop thread */
@@ -104,6 +105,7 @@ struct compute {
     bool stamped; /* a stamp has arrived that no pass has begun with */
     struct wire_stamp stamp;
     uint64_t stamp_step, trained; /* trained: newest training step begun */
+    uint64_t settled;             /* training step whose optimiser step this pass applied or dropped; 0 = none */
     uint64_t measured;            /* step of the reference measurement that waits for its verdict; 0 = none */
     uint32_t version;             /* of the codec state that every boundary has; 0 = none */
     uint64_t idle_since_ns;       /* end of the newest pass: waits for a stamp count from there */
@@ -128,6 +130,7 @@ struct letter compute_letter(enum wire_type type, const void *payload, size_t ta
 /* ---- crossing.c: the messages of a boundary; micro-batch k of the pass ---- */
 struct micro_batch {
     uint32_t index;
+    uint32_t of_run; /* number among those of all replicas: what it is made of depends on it */
     int slot;
     int64_t sequences, tokens, rows;
     struct codec_use use;
@@ -152,6 +155,21 @@ int tied_send(struct compute *compute, enum mail_road road); /* all pieces of ou
 int tied_accept(struct compute *compute, struct letter *letter);
 int tied_add(struct compute *compute);    /* first stage, after its last backward: all pieces must be here */
 int tied_settle(struct compute *compute); /* before the owed step is applied: did the sum come? */
+
+/* ---- siblings.c: the same stage of other replicas ---- */
+struct siblings;
+/* What credit between siblings allows in the mail and in the queue of a SYNC lane. */
+void siblings_bounds(const struct profile *profile, const struct stage_shape *shape, int replicas, size_t *letters,
+                     size_t *bytes);
+int siblings_load(struct compute *compute, const struct stage_shape *shape, struct why *why); /* after the weights */
+void siblings_free(struct siblings *siblings);
+/* The optimiser step of this training step has been applied or dropped: what is due, and what is sent. */
+int siblings_after_step(struct compute *compute, uint64_t step);
+/* After the last backward of a step, where replicas average gradients; else nothing. */
+int siblings_average(struct compute *compute);
+/* Of the step just trained; where gradients are averaged: the mean of the replicas. */
+double siblings_targets(const struct compute *compute);
+void siblings_report(const struct compute *compute, struct wire_sample *sample); /* the newest wait for them */
 
 /* ---- drive.c: stage 0 ---- */
 /* The stamp of the pass that comes next; false when there is none now (held, not started, finished). */

@@ -22,7 +22,10 @@
 #include "ssh/base/why.h"
 #include "ssh/link/loop.h"
 
-enum mail_road { MAIL_UPSTREAM, MAIL_DOWNSTREAM, MAIL_CONTROL, MAIL_ROADS };
+#define MAIL_REPLICAS 16 /* = PROFILE_MAX_REPLICAS */
+
+/* The sibling of replica r is MAIL_SIBLINGS + r. */
+enum mail_road { MAIL_UPSTREAM, MAIL_DOWNSTREAM, MAIL_CONTROL, MAIL_SIBLINGS, MAIL_ROADS = MAIL_SIBLINGS + MAIL_REPLICAS };
 
 /* Letters of the compute thread to the loop thread that never travel. */
 enum mail_type {

@@ -20,7 +20,10 @@ static void check_ready(struct worker *worker)
 {
     bool upstream = worker->assign.stage == 0 || roads_stand(worker->roads, MAIL_UPSTREAM);
     bool downstream = worker->assign.stage + 1 == worker->assign.stages || roads_stand(worker->roads, MAIL_DOWNSTREAM);
-    if (worker->ready.state != READY_LOADED || !upstream || !downstream)
+    bool siblings = true;
+    for (int r = 0; r < worker->assign.replicas; r++)
+        siblings &= r == worker->assign.replica || roads_stand(worker->roads, (enum mail_road)(MAIL_SIBLINGS + r));
+    if (worker->ready.state != READY_LOADED || !upstream || !downstream || !siblings)
         return;
     worker->ready.state = READY_ROADS;
     control_send(worker->control, WIRE_READY, &worker->ready);
@@ -84,17 +87,20 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
         uint16_t type;
         uint8_t side;
     } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM},    {WIRE_CODEC_STATE, MAIL_UPSTREAM},
-                   {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM}};
+                   {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM},
+                   {WIRE_SYNC, MAIL_SIBLINGS}};
+    uint8_t place = side < MAIL_SIBLINGS ? (uint8_t)side : MAIL_SIBLINGS;
     union { /* only the check counts */
         struct wire_stamp stamp;
         struct wire_act act;
         struct wire_codec_state codec_state;
         struct wire_grad grad;
         struct wire_tied tied;
+        struct wire_sync sync;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;
-    while (i < sizeof allowed / sizeof *allowed && (allowed[i].type != header->type || allowed[i].side != side))
+    while (i < sizeof allowed / sizeof *allowed && (allowed[i].type != header->type || allowed[i].side != place))
         i++;
     if (i == sizeof allowed / sizeof *allowed)
         return why_set(why, ERR_INVALID, "a %s has no place on this road", wire_find(header->type)->name);
@@ -151,6 +157,24 @@ static void send_sample(struct worker *worker, const struct letter *letter)
                    sample.kind == STAMP_EVALUATE);
 }
 
+static void tell_roads(struct worker *worker)
+{
+    for (int side = 0; side < MAIL_ROADS; side++)
+        for (int lane = 0; lane < LANE_COUNT; lane++) {
+            struct wire_road_sample sample;
+            if (!roads_sample(worker->roads, (enum mail_road)side, (enum wire_lane)lane, &sample))
+                continue;
+            control_sample(worker->control, WIRE_ROAD_SAMPLE, &sample, (uint32_t)(side * LANE_COUNT + lane), false);
+        }
+}
+
+static void on_telemetry(void *arg)
+{
+    struct worker *worker = arg;
+    loop_timer_set(worker->telemetry, TELEMETRY_NS);
+    tell_roads(worker);
+}
+
 static void take_ready(struct worker *worker, const struct letter *letter)
 {
     if (wire_decode(WIRE_READY, letter->payload, letter->bytes, &worker->ready, NULL) < 0)
@@ -163,6 +187,7 @@ static void take_done(struct worker *worker, const struct letter *letter)
 {
     worker->done = true;
     worker->done_step = letter->step;
+    tell_roads(worker); /* what travelled in all, also in a run of less than a second */
     control_send(worker->control, WIRE_DONE, &(struct wire_done){.step = letter->step});
 }
 
@@ -197,6 +222,14 @@ static void take_saved(struct worker *worker, const struct letter *letter)
     control_send(worker->control, WIRE_SAVED, &worker->saved);
 }
 
+static void take_outer(struct worker *worker, const struct letter *letter)
+{
+    struct wire_outer outer;
+    if (wire_decode(WIRE_OUTER, letter->payload, letter->bytes, &outer, NULL) < 0)
+        BUG("an OUTER of our own cannot be read");
+    control_send(worker->control, WIRE_OUTER, &outer);
+}
+
 static void take_failed(struct worker *worker, const struct letter *letter)
 {
     char text[600];
@@ -219,7 +252,7 @@ static void take_letter(struct worker *worker, struct letter *letter)
         void (*take)(struct worker *worker, const struct letter *letter);
     } takers[] = {
         {WIRE_SAMPLE, send_sample},       {WIRE_READY, take_ready},   {WIRE_DONE, take_done},   {WIRE_EVENT, take_event},
-        {WIRE_KNOB_USED, take_knob_used}, {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
+        {WIRE_KNOB_USED, take_knob_used}, {WIRE_OUTER, take_outer},   {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
         {WIRE_SAVED, take_saved},
     };
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
@@ -250,19 +283,6 @@ void relay_on_mail(void *arg)
     }
     if (sent)
         measure(worker);
-}
-
-static void on_telemetry(void *arg)
-{
-    struct worker *worker = arg;
-    loop_timer_set(worker->telemetry, TELEMETRY_NS);
-    for (int side = 0; side < MAIL_CONTROL; side++)
-        for (int lane = 0; lane < LANE_COUNT; lane++) {
-            struct wire_road_sample sample;
-            if (!roads_sample(worker->roads, (enum mail_road)side, (enum wire_lane)lane, &sample))
-                continue;
-            control_sample(worker->control, WIRE_ROAD_SAMPLE, &sample, (uint32_t)(side * LANE_COUNT + lane), false);
-        }
 }
 
 /* ---- begin ---- */

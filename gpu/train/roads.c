@@ -12,8 +12,10 @@
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 
-#define SIDES 2
-#define ENDS_MOST 8
+#define SIDES MAIL_ROADS /* MAIL_CONTROL is none of ours and stays empty */
+#define ENDS_MOST (MAIL_ROADS + 8)
+
+_Static_assert((int)MAIL_REPLICAS == PROFILE_MAX_REPLICAS, "a side for every sibling");
 #define STRANGER (-1)
 #define PAUSE_FIRST_NS (50 * CLOCK_MS)
 
@@ -261,7 +263,9 @@ static void on_deadline(void *arg)
 
 void roads_expect(struct roads *roads, const struct wire_road *road)
 {
-    struct side *side = &roads->sides[road->boundary_side ? MAIL_DOWNSTREAM : MAIL_UPSTREAM];
+    static const uint8_t sides[] = {[ROAD_UPSTREAM] = MAIL_UPSTREAM, [ROAD_DOWNSTREAM] = MAIL_DOWNSTREAM, [ROAD_SIBLING] = MAIL_SIBLINGS};
+    BUG_IF(road->side == ROAD_SIBLING && road->replica >= MAIL_REPLICAS);
+    struct side *side = &roads->sides[sides[road->side] + (road->side == ROAD_SIBLING ? road->replica : 0)];
     if (side->up || side->lost || roads->closing)
         return;
     side->road = *road;
@@ -335,7 +339,8 @@ void roads_measure(const struct roads *roads, struct mail_roads *measured)
         if (!side->up)
             continue;
         link_get_counters(side->end->link, LANE_ACT, &counters);
-        measured->unsent[i] = counters.queued_messages;
+        if (i <= MAIL_DOWNSTREAM)
+            measured->unsent[i] = counters.queued_messages;
         if (i == MAIL_DOWNSTREAM) {
             measured->delay_ns = link_rtt_ns(side->end->link) / 2;
             measured->rate_bps = capacity(roads, side);

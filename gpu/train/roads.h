@@ -1,6 +1,6 @@
 /*
- * The data roads of a stage: at most one upstream and one downstream. kedged names the neighbour and says who dials (ROAD);
- * whoever comes in must be the one that was named, of this run and this profile. A dial that fails is tried again until
+ * The data roads of a stage: at most one upstream, one downstream, and one to the same stage of each other replica. kedged
+ * names the neighbour and says who dials (ROAD); whoever comes in must be the one that was named, of this run and this profile. A dial that fails is tried again until
  * form_ns is over. A road that stood and is lost stays lost: the step in it is torn.
  *
  * All on the loop's thread.

@@ -170,6 +170,9 @@ static int take_road(struct worker *worker, const void *message, struct why *why
     const struct wire_road *road = message;
     if (!worker->roads)
         return why_set(why, ERR_INVALID, "a ROAD came before the ASSIGN");
+    if (road->side == ROAD_SIBLING && (road->replica >= worker->assign.replicas || road->replica == worker->assign.replica))
+        return why_set(why, ERR_INVALID, "a ROAD to the sibling of replica %u: there are %u replicas, and this is replica %u",
+                       road->replica, worker->assign.replicas, worker->assign.replica);
     roads_expect(worker->roads, road);
     return 0;
 }

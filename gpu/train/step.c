@@ -112,7 +112,7 @@ static int read_windows(struct compute *compute, const struct micro_batch *micro
         uint32_t *window = compute->windows + s * (micro_batch->tokens + 1);
         uint8_t *marks = compute->marks + s * (micro_batch->tokens + 1);
         if (compute->pass.stamp.kind == STAMP_TRAIN)
-            err = data_train_window(compute->data, (uint64_t)profile->seed, compute->pass.step, micro_batch->index,
+            err = data_train_window(compute->data, (uint64_t)profile->seed, compute->pass.step, micro_batch->of_run,
                                     (uint32_t)s, micro_batch->tokens, window, marks, &why);
         else
             err = data_validation_window(compute->data, (int64_t)micro_batch->index * profile->micro_batch + s,
@@ -176,6 +176,8 @@ static int step_backward(struct compute *compute)
         err = tied_send(compute, MAIL_UPSTREAM);
     else if (trains && ends && compute->first)
         err = tied_add(compute);
+    if (trains && ends && !err)
+        err = siblings_average(compute);
     if (err)
         return err;
     if (trains && ends)
@@ -186,14 +188,19 @@ static int step_backward(struct compute *compute)
     return err;
 }
 
+static uint64_t waits_inside(const struct pass *pass)
+{
+    return pass->wait_ns[WAIT_DATA] + pass->wait_ns[WAIT_SEND] + pass->wait_ns[WAIT_SYNC];
+}
+
 /* Forward or backward, with its time; both together are the t that the limit is made of. */
 static int step_compute(struct compute *compute, enum schedule_action action)
 {
     struct pass *pass = &compute->pass;
     int slot = (action == SCHEDULE_FORWARD ? pass->schedule.forwarded : pass->schedule.backwarded) % compute->slots;
-    uint64_t before_ns = clock_now_ns(), apart_ns = pass->wait_ns[WAIT_DATA] + pass->wait_ns[WAIT_SEND];
+    uint64_t before_ns = clock_now_ns(), apart_ns = waits_inside(pass);
     int err = action == SCHEDULE_FORWARD ? step_forward(compute) : step_backward(compute);
-    apart_ns = pass->wait_ns[WAIT_DATA] + pass->wait_ns[WAIT_SEND] - apart_ns;
+    apart_ns = waits_inside(pass) - apart_ns;
     uint64_t took_ns = clock_now_ns() - before_ns;
     took_ns = took_ns > apart_ns ? took_ns - apart_ns : 0;
     pass->compute_ns += took_ns;
@@ -285,6 +292,7 @@ static int phase_settle(struct compute *compute)
         stage_zero_gradients(compute->model);
         optimizer->skipped++;
     }
+    compute->settled = optimizer->owed ? compute->trained - (compute->pass.stamp.kind == STAMP_TRAIN) : 0;
     optimizer->owed = false;
     compute->pass.compute_ns += clock_now_ns() - before_ns;
     return 0;
@@ -296,6 +304,16 @@ static int phase_save(struct compute *compute)
     if (compute->pass.stamp.kind == STAMP_SAVE)
         save_weights(compute);
     return 0;
+}
+
+/* What the other replicas are to have of that step, and what is due from them. */
+static int phase_sync(struct compute *compute)
+{
+    uint64_t before_ns = clock_now_ns(), apart_ns = waits_inside(&compute->pass);
+    int err = compute->settled ? siblings_after_step(compute, compute->settled) : 0;
+    apart_ns = waits_inside(&compute->pass) - apart_ns;
+    compute->pass.compute_ns += clock_now_ns() - before_ns - apart_ns;
+    return err;
 }
 
 static int phase_micro_batches(struct compute *compute)
@@ -359,8 +377,10 @@ static int phase_report(struct compute *compute)
         .wait_stamp_ns = pass->wait_ns[WAIT_STAMP],
         .wait_send_ns = pass->wait_ns[WAIT_SEND],
         .wait_data_ns = pass->wait_ns[WAIT_DATA],
+        .wait_sync_ns = pass->wait_ns[WAIT_SYNC],
         .skipped = compute->optimizer.skipped,
     };
+    siblings_report(compute, &sample);
     if (pass->stamp.kind == STAMP_TRAIN || (pass->stamp.kind == STAMP_EVALUATE && compute->last))
         compute_tell(compute, WIRE_SAMPLE, &sample, pass->step);
     if (pass->stamp.kind == STAMP_FINISH)
@@ -373,6 +393,7 @@ static int (*const phases[])(struct compute *compute) = {
     phase_check,         /* can the stamp be obeyed? */
     phase_stamp,         /* pass it on before our own work, so that later stages settle meanwhile */
     phase_settle,        /* apply or drop the optimiser step that the stamp judges */
+    phase_sync,          /* other replicas: what is due is merged, what is next is sent */
     phase_save,          /* write the weights, if the stamp asks for it */
     phase_micro_batches, /* 1F1B: forward, backward, what crosses, what is waited for */
     phase_owe,           /* a new optimiser step is owed; stage 0 judges it */

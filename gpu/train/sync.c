@@ -68,6 +68,23 @@ uint64_t sync_memory(const struct sync_settings *settings, const struct sync_ten
     return bytes + 12 * scratch;
 }
 
+size_t sync_bound_bytes(const struct sync_settings *settings, const struct sync_tensor *tensors, int count)
+{
+    size_t most = 0;
+    for (int f = 0; f < settings->fragments; f++) {
+        size_t bytes = 0;
+        for (int i = 0; i < count; i++) {
+            int64_t rows = tensors[i].rows, columns = tensors[i].columns, side = rows > columns ? rows : columns;
+            if (tensors[i].fragment == f && is_low_rank(&tensors[i], settings->two_sided))
+                bytes += payload_bytes(PAYLOAD_BF16, side, tensors[i].rank);
+            else if (tensors[i].fragment == f)
+                bytes += payload_bytes(payload_of(&tensors[i]), rows, columns);
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* ---- life ---- */
 
 static bool take_tensor(struct tensor *tensor, const struct sync_tensor *is, bool two_sided)

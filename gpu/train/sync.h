@@ -56,6 +56,8 @@ struct sync;
 
 int sync_new(const struct sync_settings *settings, const struct sync_tensor *tensors, int count, struct sync **sync, struct why *why);
 void sync_free(struct sync *sync);
+/* The most bytes of any contribution of a round. */
+size_t sync_bound_bytes(const struct sync_settings *settings, const struct sync_tensor *tensors, int count);
 uint64_t sync_memory(const struct sync_settings *settings, const struct sync_tensor *tensors, int count);
 /* The common copy begins as the local weights, which are the same everywhere. */
 void sync_begin(struct sync *sync, const struct sync_weights *weights);

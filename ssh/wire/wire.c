@@ -47,12 +47,12 @@ static const struct wire_field process_fields[] = {
     FIELD(process, pid), FIELD(process, exit_code), FIELD(process, signal), FIELD(process, reason),
 };
 static const struct wire_field assign_fields[] = {
-    FIELD(assign, replica), FIELD(assign, stage), FIELD(assign, stages), FIELD(assign, first_layer), FIELD(assign, layers),
+    FIELD(assign, replica), FIELD(assign, replicas), FIELD(assign, stage), FIELD(assign, stages), FIELD(assign, first_layer), FIELD(assign, layers),
     FIELD(assign, in_flight), FIELD(assign, threads), FIELD(assign, uplink_bps), FIELD(assign, first_step),
     FIELD(assign, settings),
 };
 static const struct wire_field road_fields[] = {
-    FIELD(road, peer), FLAG(road, dial), FLAG(road, boundary_side), FIELD(road, address),
+    FIELD(road, peer), FLAG(road, dial), RANGE(road, side, ROAD_UPSTREAM, ROAD_SIBLING), FIELD(road, replica), FIELD(road, address),
 };
 static const struct wire_field ready_fields[] = {
     RANGE(ready, state, READY_LOADED, READY_ROADS), FIELD(ready, parameters), FIELD(ready, memory_bytes),
@@ -93,7 +93,8 @@ static const struct wire_field sample_fields[] = {
     FIELD(sample, step), RANGE(sample, kind, STAMP_TRAIN, STAMP_FINISH), FIELD(sample, loss), FIELD(sample, gradient_norm),
     FIELD(sample, learning_rate), FIELD(sample, clip_scale), FIELD(sample, mask_rate), FIELD(sample, tokens),
     FIELD(sample, step_ns), FIELD(sample, compute_ns), FIELD(sample, wait_act_ns), FIELD(sample, wait_grad_ns),
-    FIELD(sample, wait_stamp_ns), FIELD(sample, wait_send_ns), FIELD(sample, wait_data_ns), FIELD(sample, sent_act_bytes),
+    FIELD(sample, wait_stamp_ns), FIELD(sample, wait_send_ns), FIELD(sample, wait_data_ns), FIELD(sample, wait_sync_ns), FIELD(sample, sync_round),
+    FIELD(sample, sync_replica), FIELD(sample, sent_act_bytes),
     FIELD(sample, received_act_bytes), FIELD(sample, skipped), FIELD(sample, memory_bytes),
 };
 static const struct wire_field road_sample_fields[] = {
@@ -101,6 +102,14 @@ static const struct wire_field road_sample_fields[] = {
     FIELD(road_sample, received_bytes), FIELD(road_sample, sent_frames), FIELD(road_sample, received_frames),
     FIELD(road_sample, queued_bytes), FIELD(road_sample, hold_reasons), FIELD(road_sample, rtt_ns),
     FIELD(road_sample, capacity_bps), FIELD(road_sample, evaluation_bytes), FIELD(road_sample, dense_bytes),
+};
+static const struct wire_field sync_fields[] = {
+    FIELD(sync, round), RANGE(sync, purpose, SYNC_ROUND, SYNC_FINAL), FLAG(sync, exchange), FIELD(sync, fragment),
+    FIELD(sync, tokens), FIELD(sync, offset), FIELD(sync, total), FIELD(sync, body),
+};
+static const struct wire_field outer_fields[] = {
+    FIELD(outer, round), FIELD(outer, step), FIELD(outer, fragment), FLAG(outer, skipped), FIELD(outer, contributors),
+    FIELD(outer, hash), FIELD(outer, sent_bytes),
 };
 static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
 static const struct wire_field run_state_fields[] = {
@@ -164,8 +173,8 @@ static const struct wire_message messages[] = {
     ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
     ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
     ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
-    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 34 + (64 << 10)),
-    ROW(ROAD, road, "S→W", LANE_CONTROL, 2 + NAME_BYTES + ADDRESS_BYTES),
+    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (64 << 10)),
+    ROW(ROAD, road, "S→W", LANE_CONTROL, 4 + NAME_BYTES + ADDRESS_BYTES),
     ROW(READY, ready, "W→S", LANE_CONTROL, 17),
     ROW(START, start, "S→W", LANE_CONTROL, 16),
     ROW(HOLD, hold, "S→W", LANE_CONTROL, TEXT_BYTES),
@@ -184,7 +193,7 @@ static const struct wire_message messages[] = {
     ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
     ROW(TIED, tied, "W→W", LANE_ACT, 12 + 4 * WIRE_TIED_FLOATS),
 
-    ROW(SAMPLE, sample, "W→S", LANE_TELEM, 133),
+    ROW(SAMPLE, sample, "W→S", LANE_TELEM, 151),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
 
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
@@ -199,6 +208,9 @@ static const struct wire_message messages[] = {
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
     ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
+
+    ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
+    ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),
 };
 
 #define MESSAGE_COUNT (sizeof messages / sizeof *messages)
@@ -447,6 +459,7 @@ const char *wire_wait_name(int cause)
     static const char *const names[] = {
         [WAIT_NONE] = "none", [WAIT_ACT] = "act", [WAIT_GRAD] = "grad", [WAIT_STAMP] = "stamp", [WAIT_SEND] = "send",
         [WAIT_DATA] = "data",
+        [WAIT_SYNC] = "sync",
     };
     return name_of(names, sizeof names / sizeof *names, cause);
 }

@@ -77,6 +77,10 @@ enum wire_type {
     WIRE_STATE_END = 127,   /* S→C everything current has been sent once */
     WIRE_ORDER = 128,       /* C→S set a knob, stop, pause, resume, write the weights */
     WIRE_REPLY = 129,       /* S→C to an order */
+
+    /* 140–159 what the replicas exchange */
+    WIRE_SYNC = 140,  /* W→W between siblings, lane SYNC: a piece of a contribution to a round */
+    WIRE_OUTER = 141, /* W→S a round is over: what the common copy of the fragment is now */
 };
 
 struct wire_bytes { /* a tail; points into the decoded payload */
@@ -134,7 +138,7 @@ struct wire_process {
 };
 
 struct wire_assign {
-    uint16_t replica, stage, stages;
+    uint16_t replica, replicas, stage, stages;
     uint16_t first_layer, layers;
     uint16_t in_flight;     /* micro-batches this stage may hold: memory for that many is taken at once */
     uint16_t threads;       /* compute threads of this process */
@@ -143,10 +147,13 @@ struct wire_assign {
     struct wire_bytes settings; /* profile_to_settings: NAME=VALUE lines */
 };
 
+enum road_side { ROAD_UPSTREAM, ROAD_DOWNSTREAM, ROAD_SIBLING };
+
 struct wire_road {
     char peer[WIRE_NAME];       /* process name */
     uint8_t dial;               /* 1: dial `address`; 0: the peer will dial us */
-    uint8_t boundary_side;      /* 0: peer is upstream (previous stage), 1: downstream */
+    uint8_t side;               /* enum road_side: peer is the previous stage, the next one, the same one of another replica */
+    uint16_t replica;           /* of the peer */
     char address[WIRE_ADDRESS];
 };
 
@@ -256,7 +263,7 @@ struct wire_tied { /* first and last stage hold the same table; stages between p
     struct wire_bytes body; /* fp32, little-endian */
 };
 
-enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_CAUSES };
+enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_SYNC, WAIT_CAUSES };
 
 struct wire_sample {
     uint64_t step;
@@ -267,7 +274,9 @@ struct wire_sample {
     uint64_t tokens;           /* of this replica in this step */
     uint64_t step_ns;          /* wall time of the step */
     uint64_t compute_ns;       /* of it computing */
-    uint64_t wait_act_ns, wait_grad_ns, wait_stamp_ns, wait_send_ns, wait_data_ns;
+    uint64_t wait_act_ns, wait_grad_ns, wait_stamp_ns, wait_send_ns, wait_data_ns, wait_sync_ns;
+    uint64_t sync_round;       /* the newest round that was waited for in this step, and */
+    uint16_t sync_replica;     /* the replica whose contribution came last */
     uint64_t sent_act_bytes, received_act_bytes; /* lane ACT with frame headers, in this step */
     uint64_t skipped;          /* optimiser steps dropped because not finite, since the start */
     uint64_t memory_bytes;     /* resident set */
@@ -284,6 +293,30 @@ struct wire_road_sample {
     uint64_t capacity_bps;                 /* pace or measured; 0 = unknown */
     uint64_t evaluation_bytes;             /* of sent_bytes: un-masked evaluation passes, the same for every codec */
     uint64_t dense_bytes;                  /* what a dense bf16 exchange would have sent instead of the rest; 0 = n/a */
+};
+
+#define WIRE_SYNC_BYTES (1 << 20) /* of a contribution in a piece; the last may be shorter */
+
+enum sync_purpose { SYNC_ROUND, SYNC_GRADIENT, SYNC_FINAL };
+
+/* Every sibling gets the same contribution; its pieces follow each other on the lane. */
+struct wire_sync {
+    uint64_t round;       /* the same number on all replicas: gpu/train/fragments.h; a gradient: its step */
+    uint8_t purpose;      /* enum sync_purpose */
+    uint8_t exchange;     /* 0, 1: PowerSGD in its two-sided form has two in a round */
+    uint16_t fragment;    /* of a round; FINAL: which tensor of the stage */
+    uint64_t tokens;      /* trained for this contribution: its weight in the mean */
+    uint64_t offset, total; /* bytes */
+    struct wire_bytes body;
+};
+
+struct wire_outer {
+    uint64_t round, step;
+    uint16_t fragment;
+    uint8_t skipped;        /* 1: the round was refused and changed nothing */
+    uint16_t contributors;
+    uint64_t hash;          /* of the common copy of the fragment: must be the same on all replicas */
+    uint64_t sent_bytes;    /* our contribution, to each sibling */
 };
 
 struct wire_watch {

@@ -108,7 +108,8 @@ void train_assign(struct train *train, int stage)
     struct buf settings;
     buf_init(&settings, PROFILE_SETTINGS_BYTES);
     assert_int_equal(profile_to_settings(&train->profile, &settings, NULL), 0);
-    struct wire_assign message = {.stage = (uint16_t)stage,
+    struct wire_assign message = {.replicas = 1,
+                                  .stage = (uint16_t)stage,
                                   .stages = (uint16_t)train->stages,
                                   .threads = 1,
                                   .first_step = 1,
@@ -124,7 +125,7 @@ void train_assign(struct train *train, int stage)
 static void train_tell_road(struct train *train, int boundary)
 {
     struct head_peer *from = train->peers[boundary], *to = train->peers[boundary + 1];
-    struct wire_road dial = {.dial = 1, .boundary_side = 1}, wait = {.dial = 0, .boundary_side = 0};
+    struct wire_road dial = {.dial = 1, .side = ROAD_DOWNSTREAM}, wait = {.dial = 0, .side = ROAD_UPSTREAM};
     memcpy(dial.peer, to->name, sizeof dial.peer);
     memcpy(dial.address, to->hello.announce, sizeof dial.address);
     memcpy(wait.peer, from->name, sizeof wait.peer);

@@ -68,7 +68,7 @@ static void forms_step_by_step(void **state)
     world_ready(&world, WORLD_R0S0, READY_LOADED);
     const struct wire_road *dial = &world.sent[world_newest(&world, WORLD_R0S0, WIRE_ROAD)].payload.road;
     const struct wire_road *wait = &world.sent[world_newest(&world, WORLD_R0S1, WIRE_ROAD)].payload.road;
-    assert_true(dial->dial == 1 && wait->dial == 0 && dial->boundary_side == 1 && wait->boundary_side == 0);
+    assert_true(dial->dial == 1 && wait->dial == 0 && dial->side == ROAD_DOWNSTREAM && wait->side == ROAD_UPSTREAM);
     assert_string_equal(dial->peer, "r0s1");
     assert_string_equal(wait->peer, "r0s0");
     assert_string_equal(dial->address, "127.0.0.1:7003");

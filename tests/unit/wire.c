@@ -70,6 +70,7 @@ static void the_table_is_complete_and_ordered(void **state)
         WIRE_START, WIRE_HOLD, WIRE_STOP, WIRE_EVENT, WIRE_DONE, WIRE_SAVE, WIRE_SAVED, WIRE_KNOB, WIRE_KNOB_USED, WIRE_STAMP, WIRE_ACT, WIRE_GRAD,
         WIRE_CODEC_STATE, WIRE_TIED, WIRE_SAMPLE, WIRE_ROAD_SAMPLE, WIRE_WATCH, WIRE_RUN_STATE, WIRE_PROCESS_ROW, WIRE_ROAD_ROW,
         WIRE_EVENT_ROW, WIRE_LEDGER_ROW, WIRE_KNOB_ROW, WIRE_STATE_END, WIRE_ORDER, WIRE_REPLY,
+        WIRE_SYNC, WIRE_OUTER,
     };
     size_t count;
     const struct wire_message *messages = wire_all(&count);
@@ -136,7 +137,7 @@ static void maxima_are_exact(void **state)
 {
     (void)state;
     for_every_row(check_maximum, 0);
-    assert_int_equal(wire_find(WIRE_ASSIGN)->max_bytes, 34 + 65536);
+    assert_int_equal(wire_find(WIRE_ASSIGN)->max_bytes, 36 + 65536);
     assert_int_equal(wire_find(WIRE_ACT)->max_bytes, 256 << 20);
     assert_int_equal(wire_find(WIRE_GRAD)->max_bytes, 256 << 20);
     assert_int_equal(wire_find(WIRE_CODEC_STATE)->max_bytes, 16 << 20);
@@ -523,7 +524,7 @@ static void names_cover_their_enumerations(void **state)
     (void)state;
     static const struct { const char *(*name)(int); int least, most; } rows[] = {
         {wire_lane_name, LANE_CONTROL, LANE_TELEM}, {wire_role_name, ROLE_CONSOLE, ROLE_ANCHOR},
-        {wire_phase_name, PHASE_FORMING, PHASE_STOPPED}, {wire_wait_name, WAIT_NONE, WAIT_DATA},
+        {wire_phase_name, PHASE_FORMING, PHASE_STOPPED}, {wire_wait_name, WAIT_NONE, WAIT_SYNC},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int j = rows[i].least; j <= rows[i].most; j++)
@@ -531,7 +532,7 @@ static void names_cover_their_enumerations(void **state)
         assert_string_equal(rows[i].name(rows[i].least - 1), "unknown");
         assert_string_equal(rows[i].name(rows[i].most + 1), "unknown");
     }
-    assert_int_equal(WAIT_DATA + 1, WAIT_CAUSES);
+    assert_int_equal(WAIT_SYNC + 1, WAIT_CAUSES);
     assert_int_equal(LANE_TELEM + 1, LANE_COUNT);
 }
 

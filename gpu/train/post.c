@@ -1,0 +1,142 @@
+/* See siblings.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "gpu/train/siblings.h"
+#include "ssh/base/clock.h"
+
+#define LOOK_NS (200 * CLOCK_MS)
+
+int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes)
+{
+    const struct siblings *siblings = compute->siblings;
+    int err = 0;
+    for (int r = 0; r < siblings->replicas && !err; r++) {
+        struct wire_sync piece = *what;
+        if (r == siblings->self)
+            continue;
+        do { /* also when there is nothing in it: the word that it is empty */
+            uint64_t left = what->total - piece.offset;
+            piece.body.bytes = (uint32_t)(left < WIRE_SYNC_BYTES ? left : WIRE_SYNC_BYTES);
+            piece.body.data = bytes + piece.offset;
+            struct letter letter = compute_letter(WIRE_SYNC, &piece, piece.body.bytes, (enum mail_road)(MAIL_SIBLINGS + r), what->round, 0);
+            err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
+            piece.offset += piece.body.bytes;
+        } while (piece.offset < what->total && !err);
+    }
+    return err;
+}
+
+static bool is_same(const struct wire_sync *one, const struct wire_sync *other)
+{
+    return one->round == other->round && one->exchange == other->exchange && one->purpose == other->purpose &&
+           one->fragment == other->fragment;
+}
+
+static struct incoming *find(const struct siblings *siblings, int replica, const struct wire_sync *what)
+{
+    for (int i = 0; i < siblings->slots; i++) {
+        struct incoming *at = &siblings->incoming[replica * siblings->slots + i];
+        if (at->used && is_same(&at->is, what))
+            return at;
+    }
+    return NULL;
+}
+
+static struct incoming *begin(const struct siblings *siblings, int replica, const struct wire_sync *what)
+{
+    for (int i = 0; i < siblings->slots; i++) {
+        struct incoming *at = &siblings->incoming[replica * siblings->slots + i];
+        if (at->used)
+            continue;
+        uint8_t *bytes = at->bytes;
+        *at = (struct incoming){.used = true, .is = *what, .bytes = bytes};
+        return at;
+    }
+    return NULL;
+}
+
+int post_accept(struct compute *compute, const struct letter *letter)
+{
+    const struct siblings *siblings = compute->siblings;
+    int replica = letter->road - MAIL_SIBLINGS;
+    struct wire_sync piece;
+    if (wire_decode(WIRE_SYNC, letter->payload, letter->bytes, &piece, NULL) < 0)
+        BUG("the loop thread let a bad piece of a contribution pass");
+    struct incoming *at = find(siblings, replica, &piece);
+    if (!at && piece.offset == 0 && piece.total <= siblings->most_bytes)
+        at = begin(siblings, replica, &piece);
+    if (!at || piece.offset != at->have || piece.total != at->is.total || piece.body.bytes > at->is.total - at->have ||
+        (piece.body.bytes == 0 && at->is.total > 0))
+        return compute_halt(compute, compute->trained, "replica %d sent %u bytes from byte %" PRIu64 " of %" PRIu64 " of round %" PRIu64
+                            ", fragment %u, which have no place here: a contribution is at most %zu bytes, and %d may wait", replica,
+                            piece.body.bytes, piece.offset, piece.total, piece.round, piece.fragment, siblings->most_bytes,
+                            siblings->slots);
+    memcpy(at->bytes + at->have, piece.body.data, piece.body.bytes);
+    at->have += piece.body.bytes;
+    return 0;
+}
+
+/* A sibling whose contribution is not all here; −1 = none. */
+static int missing(const struct siblings *siblings, const struct wire_sync *own)
+{
+    for (int r = 0; r < siblings->replicas; r++) {
+        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
+        if (r != siblings->self && (!at || at->have < at->is.total))
+            return r;
+    }
+    return -1;
+}
+
+bool post_is_complete(const struct siblings *siblings, const struct wire_sync *own)
+{
+    return missing(siblings, own) < 0;
+}
+
+static void tell_stall(struct compute *compute, const struct wire_sync *own, int replica, uint64_t waited_ns)
+{
+    if (compute->pass.stall_told || waited_ns < compute->timeouts.greet_ns)
+        return;
+    compute->pass.stall_told = true;
+    compute_say(compute, EVENT_WARN, compute->trained, "stalled", "stage %d of replica %d waits for replica %d, round %" PRIu64
+                ", for %.1f s now; the road stands", compute->stage, compute->siblings->self, replica, own->round, (double)waited_ns / 1e9);
+}
+
+int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts)
+{
+    struct siblings *siblings = compute->siblings;
+    uint64_t began_ns = clock_now_ns(), tokens = 0;
+    int replica, err = 0;
+    while ((replica = missing(siblings, own)) >= 0) {
+        siblings->waited_round = own->round;
+        siblings->waited_replica = replica;
+        err = compute_accept(compute, LOOK_NS);
+        if (err && err != ERR_AGAIN)
+            break;
+        tell_stall(compute, own, replica, clock_now_ns() - began_ns);
+    }
+    compute->pass.wait_ns[WAIT_SYNC] += clock_now_ns() - began_ns;
+    if (err && err != ERR_AGAIN)
+        return err;
+    for (int r = 0; r < siblings->replicas; r++) {
+        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
+        parts[r] = (struct sync_part){.replica = r, .bytes = at ? at->bytes : own_bytes, .count = at ? at->is.total : own->total};
+        tokens += at ? at->is.tokens : own->tokens;
+    }
+    siblings->tokens = tokens;
+    for (int r = 0; r < siblings->replicas; r++) {
+        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
+        double share = (double)(at ? at->is.tokens : own->tokens) / (double)tokens;
+        parts[r].share = own->purpose == SYNC_ROUND ? (float)share : 1.0f / (float)siblings->replicas;
+    }
+    return 0;
+}
+
+void post_release(struct siblings *siblings, const struct wire_sync *own)
+{
+    for (int r = 0; r < siblings->replicas; r++) {
+        struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
+        if (at)
+            at->used = false;
+    }
+}

@@ -1,0 +1,66 @@
+/*
+ * A stage and its siblings, inside the compute thread: what goes to them and comes from them (post.c), and when (siblings.c).
+ *
+ * Contributions come whenever the compute thread looks into its mail and lie in slots until their round is due; nothing waits before
+ * that. A sibling can be ahead of us by the rounds that it may have under way without ours, so the slots are a known number and one
+ * more message is a breach of the rules. Every pair of siblings has a road of its own: a contribution is one hop away, and who is
+ * slow holds up nobody else's.
+ */
+#ifndef KEDGE_TRAIN_SIBLINGS_H
+#define KEDGE_TRAIN_SIBLINGS_H
+
+#include "gpu/train/inside.h"
+#include "gpu/train/sync.h"
+
+struct incoming { /* one contribution of a sibling */
+    bool used;
+    struct wire_sync is; /* without its body */
+    uint64_t have;       /* bytes of is.total */
+    uint8_t *bytes;
+};
+
+struct flight { /* a round that we have sent and not yet applied */
+    bool used, failed;
+    struct fragment_round is;
+    int exchange;
+    struct wire_sync own; /* what we sent in that exchange */
+    uint8_t *bytes;
+};
+
+struct siblings {
+    int self, replicas;
+    bool gradients;      /* averaged in every step; there are no rounds then */
+    struct fragments fragments;
+    struct sync_outer outer;
+    struct sync *sync;   /* NULL with gradients */
+    int tensors;
+    int *tensor_of;      /* [tensors]: index in the stage, of those that are exchanged */
+    int slots, flights;
+    size_t most_bytes;   /* of a contribution */
+    struct incoming *incoming; /* [replicas][slots] */
+    struct flight *flight;     /* [flights] */
+    float *values;       /* [2][largest tensor], gradients only */
+    uint64_t tokens;     /* that all replicas together said with what came last */
+    uint64_t waited_round;
+    int waited_replica;
+};
+
+/* ---- siblings.c ---- */
+struct siblings_list { /* what is exchanged, from profile and shape alone */
+    int count;
+    int *index; /* in the stage */
+    struct sync_tensor *tensors;
+    struct sync_settings settings;
+};
+void siblings_list(const struct profile *profile, const struct stage_shape *shape, struct siblings_list *list);
+void siblings_list_clear(struct siblings_list *list);
+
+/* ---- post.c ---- */
+int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes);
+int post_accept(struct compute *compute, const struct letter *letter);
+/* Until the contribution is here from all siblings; the parts, own included, in the order of the replicas. */
+int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts);
+bool post_is_complete(const struct siblings *siblings, const struct wire_sync *own);
+void post_release(struct siblings *siblings, const struct wire_sync *own);
+
+#endif

@@ -1,0 +1,122 @@
+/* What siblings exchange, and what it costs to keep: arithmetic on the profile, by the formulas of gpu/train (a test compares them). */
+#include "scheduler/plan.h"
+#include "ssh/wire/frame.h"
+#include "ssh/wire/wire.h"
+
+struct matrix {
+    uint64_t rows, columns;
+    bool table; /* embedding or head */
+};
+
+struct sum {
+    const struct profile *profile;
+    uint64_t bytes, memory, scratch;
+};
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+static uint64_t value_bytes(int payload, uint64_t rows, uint64_t columns)
+{
+    uint64_t rest = columns % 64;
+    switch (payload) {
+    case SEND_FP32:
+        return 4 * rows * columns;
+    case SEND_INT8:
+        return rows * (2 + columns);
+    case SEND_INT4:
+        return rows * (2 + (columns + 1) / 2);
+    case SEND_E3M0:
+        return rows * (columns / 64 * 34 + (rest ? 2 + (rest + 1) / 2 : 0));
+    default:
+        return 2 * rows * columns;
+    }
+}
+
+/* PowerSGD sends bf16 factors where that is less than all: one a round in turn, or both. */
+static void add_low_rank(struct sum *sum, uint64_t rows, uint64_t columns, uint64_t rank)
+{
+    bool two_sided = sum->profile->sync_power == POWER_TWO_SIDED;
+    uint64_t side = larger(rows, columns) * rank, sends = two_sided ? rank * (rows + columns) : side;
+    if (rank > rows || rank > columns || sends >= rows * columns) {
+        sum->bytes += 2 * rows * columns;
+        return;
+    }
+    sum->bytes += two_sided ? 2 * sends : rank * (rows + columns);
+    sum->memory += 4 * (2 * rows * columns + 2 * side + rows * rank) + 8 * side;
+    sum->scratch = larger(sum->scratch, side);
+}
+
+static void add_matrix(struct sum *sum, const struct matrix *matrix)
+{
+    const struct profile *p = sum->profile;
+    uint64_t rows = matrix->rows, columns = matrix->columns, all = rows * columns;
+    int payload = p->sync_payload, table = matrix->table ? p->sync_table : TABLE_PAYLOAD;
+    sum->memory += 8 * all;
+    sum->scratch = larger(sum->scratch, all);
+    if (columns == 1)
+        sum->bytes += value_bytes(payload == SEND_FP32 ? SEND_FP32 : SEND_BF16, rows, 1);
+    else if (table == TABLE_LOW_RANK)
+        add_low_rank(sum, rows, columns, (uint64_t)p->sync_table_rank);
+    else if (table == TABLE_PAYLOAD && payload == SEND_POWERSGD)
+        add_low_rank(sum, rows, columns, (uint64_t)p->sync_rank);
+    else if (table == TABLE_TOUCHED)
+        sum->bytes += value_bytes(SEND_INT8, rows, columns) + (rows + 7) / 8; /* at most */
+    else
+        sum->bytes += value_bytes(table == TABLE_BF16 ? SEND_BF16 : table == TABLE_INT8 ? SEND_INT8 : payload, rows, columns);
+    if (table == TABLE_TOUCHED)
+        sum->memory += 8 * all;
+}
+
+static void add_stage(struct sum *sum, const struct plan_stage *stage)
+{
+    const struct profile *p = sum->profile;
+    uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, head = (uint64_t)profile_head_width(p);
+    uint64_t query = head * (uint64_t)p->heads, key = head * (uint64_t)p->kv_heads;
+    const struct matrix of_layer[] = {{query, hidden, false}, {key, hidden, false}, {key, hidden, false},
+                                      {hidden, query, false}, {ffn, hidden, false}, {ffn, hidden, false},
+                                      {hidden, ffn, false},   {hidden, 1, false},   {hidden, 1, false}};
+    const struct matrix biases[] = {{query, 1, false}, {key, 1, false}, {key, 1, false}};
+    const struct matrix norms[] = {{head, 1, false}, {head, 1, false}};
+    const struct matrix table = {(uint64_t)p->vocabulary, hidden, true}, norm = {hidden, 1, false};
+    bool first = stage->stage == 0, last = stage->stage == p->stages - 1;
+    for (int layer = 0; layer < stage->layers; layer++) {
+        for (size_t i = 0; i < sizeof of_layer / sizeof *of_layer; i++)
+            add_matrix(sum, &of_layer[i]);
+        for (size_t i = 0; i < sizeof biases / sizeof *biases && p->qkv_bias; i++)
+            add_matrix(sum, &biases[i]);
+        for (size_t i = 0; i < sizeof norms / sizeof *norms && p->qk_norm; i++)
+            add_matrix(sum, &norms[i]);
+    }
+    if (first)
+        add_matrix(sum, &table);
+    if (last)
+        add_matrix(sum, &norm);
+    if (last && !(p->head_tie == HEAD_TIED && first))
+        add_matrix(sum, &table);
+}
+
+bool plan_averages_gradients(const struct profile *profile)
+{
+    return profile->sync_every == 1 && profile->sync_outer == OUTER_NONE;
+}
+
+uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage)
+{
+    struct sum sum = {.profile = profile};
+    if (plan_averages_gradients(profile))
+        return stage->parameters * (profile->sync_payload == SEND_FP32 ? 4 : 2);
+    add_stage(&sum, stage);
+    return sum.bytes;
+}
+
+uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage)
+{
+    struct sum sum = {.profile = profile};
+    if (profile->replicas == 1 || plan_averages_gradients(profile))
+        return 0;
+    add_stage(&sum, stage);
+    return sum.memory + 12 * sum.scratch;
+}

@@ -169,6 +169,7 @@ static void each_row_reads_back(void **state)
             snprintf(value, sizeof value, "%s%s",
                      rows[i].maximum == 0.999     ? "0.5"
                      : rows[i].type == FIELD_REAL ? "0.003"
+                     : rows[i].maximum < 64       ? "7"
                                                   : "64",
                      rows[i].type == FIELD_RATE       ? "Mbit"
                      : rows[i].type == FIELD_DURATION ? "s"

@@ -20,7 +20,11 @@
 static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL}; /* enum log_level */
 static const char *const ropes[] = {[ROPE_NONE] = "none", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", NULL};
 static const char *const heads[] = {[HEAD_UNTIED] = "untied", [HEAD_TIED] = "tied", NULL};
-static const char *const tokenizers[] = {[TOKENIZER_BYTES] = "bytes", NULL};
+static const char *const tokenizers[] = {[TOKENIZER_BYTES] = "bytes", [TOKENIZER_MODEL] = "model", NULL};
+static const char *const templates[] = {[TEMPLATE_PLAIN] = "plain", [TEMPLATE_CHATML] = "chatml",
+                                        [TEMPLATE_LLAMA3] = "llama3", [TEMPLATE_MISTRAL] = "mistral", NULL};
+static const char *const bad_lines[] = {[BAD_LINES_STOP] = "stop", [BAD_LINES_SKIP] = "skip", NULL};
+static const char *const windows[] = {[WINDOWS_RANDOM] = "random", [WINDOWS_EPOCHS] = "epochs", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
 static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", NULL};
 static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf16", [VALUES_INT8] = "int8",
@@ -128,7 +132,18 @@ static const struct field rows[] = {
              "them; folders that kedge-worker data prepare made."},
     {.section = "data", .key = "tokenizer", .type = FIELD_CHOICE, .unit = "", .choices = tokenizers,
      .initial = "bytes", .applier = APPLIES_STAGE, IN_RUN(tokenizer),
-     .help = "How text becomes tokens: every byte is one."},
+     .help = "How text becomes tokens: every byte is one, or as the tokenizer.json in the folder of model.path says."},
+    {.section = "data", .key = "template", .type = FIELD_CHOICE, .unit = "", .choices = templates, .initial = "plain",
+     .applier = APPLIES_STAGE, IN_RUN(data_template),
+     .help = "How the questions, answers and messages of JSON lines are written. Only answers are learned."},
+    {.section = "data", .key = "bad_lines", .type = FIELD_CHOICE, .unit = "", .choices = bad_lines, .initial = "stop",
+     .applier = APPLIES_STAGE, IN_RUN(bad_lines),
+     .help = "What a line of JSON that cannot be used does: end the run before it begins, or be told by number and left "
+             "out."},
+    {.section = "data", .key = "order", .type = FIELD_CHOICE, .unit = "", .choices = windows, .initial = "random",
+     .applier = APPLIES_STAGE, IN_RUN(data_windows),
+     .help = "Where windows begin: anywhere, drawn anew for each; or side by side, so that an epoch has every token once, "
+             "shuffled anew for each epoch."},
     {.section = "data", .key = "validation", .type = FIELD_REAL, .unit = "", .minimum = 0.001, .maximum = 0.5,
      .initial = "0.05", .applier = APPLIES_STAGE, IN_RUN(validation_share),
      .help = "Share of the text, from its end, that is never trained on and judges the model."},

@@ -32,7 +32,10 @@
 enum host_kind { HOST_LOCAL };
 enum model_rope { ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3 }; /* as enum model_scaling */
 enum model_head { HEAD_UNTIED, HEAD_TIED };
-enum data_tokenizer { TOKENIZER_BYTES };
+enum data_tokenizer { TOKENIZER_BYTES, TOKENIZER_MODEL };
+enum data_template { TEMPLATE_PLAIN, TEMPLATE_CHATML, TEMPLATE_LLAMA3, TEMPLATE_MISTRAL };
+enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
+enum data_windows { WINDOWS_RANDOM, WINDOWS_EPOCHS };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum boundary_codec { CODEC_DENSE, CODEC_MASK };
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
@@ -80,6 +83,9 @@ struct profile {
     /* [data] */
     char data_paths[PROFILE_PATHS]; /* data.path: files and globs, separated by spaces */
     int tokenizer;              /* data.tokenizer: enum data_tokenizer */
+    int data_template;          /* data.template */
+    int bad_lines;              /* data.bad_lines */
+    int data_windows;           /* data.order */
     double validation_share;    /* data.validation: share of the text kept for validation */
     int64_t validation_windows; /* data.validation_windows: how many windows are evaluated */
 

@@ -127,6 +127,8 @@ static bool matches_file(const char *pattern)
 
 static void check_data(struct checking *checking)
 {
+    if (checking->profile->tokenizer == TOKENIZER_MODEL && !checking->profile->model_path[0])
+        complain(checking, "data.tokenizer", "data.tokenizer = model: model.path must name the folder that has it");
     char paths[PROFILE_PATHS], *rest = NULL;
     snprintf(paths, sizeof paths, "%s", checking->profile->data_paths);
     for (char *word = strtok_r(paths, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))

@@ -247,6 +247,10 @@ static int load_boundary(struct compute *compute, int index, struct boundary *bo
     return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
 }
 
+_Static_assert((int)TEMPLATE_MISTRAL == (int)CHAT_MISTRAL && (int)TEMPLATE_LLAMA3 == (int)CHAT_LLAMA3 &&
+                   (int)TEMPLATE_CHATML == (int)CHAT_CHATML && (int)TEMPLATE_PLAIN == (int)CHAT_PLAIN,
+               "the table of settings and the templates have one order");
+
 static void tell_data(const char *text, void *arg)
 {
     compute_say(arg, EVENT_WARN, 0, "data", "%s", text);
@@ -255,16 +259,26 @@ static void tell_data(const char *text, void *arg)
 static int load_data(struct compute *compute, struct why *why)
 {
     const struct profile *profile = &compute->settings.profile;
+    struct tokenizer *tokenizer = NULL;
+    int err = profile->tokenizer == TOKENIZER_MODEL ? tokenizer_open(profile->model_path, &tokenizer, why) : 0;
+    if (err)
+        return err;
     struct data_settings settings = {
         .paths = profile->data_paths,
         .validation_share = profile->validation_share,
+        .tokenizer = tokenizer,
+        .template = (enum chat_template)profile->data_template,
+        .skip_bad_lines = profile->bad_lines == BAD_LINES_SKIP,
         .vocabulary = (uint32_t)profile->vocabulary,
         .threads = compute->settings.assign.threads,
-        .order = DATA_RANDOM,
+        .order = profile->data_windows == WINDOWS_EPOCHS ? DATA_EPOCHS : DATA_RANDOM,
+        .micro_batches = profile->micro_batches,
+        .sequences = profile->micro_batch,
         .tell_cb = tell_data,
         .arg = compute,
     };
-    int err = data_open(&settings, &compute->data, why);
+    err = data_open(&settings, &compute->data, why);
+    tokenizer_close(tokenizer);
     if (err)
         return err;
     if (data_masked(compute->data) && compute->stages > 1)

@@ -52,4 +52,18 @@ profile asked run.steps=6 data.path="$TMP/in/a.jsonl"
 kedge run "$TMP/asked.ini" --headless >"$TMP/said" 2>&1 && fail "two stages cannot know which tokens are learned, but ran"
 kedge stop asked >/dev/null 2>&1
 grep -rq 'pipeline.stages = 1' "$(run_folder asked)/log" "$TMP/said" || fail "the reason is not told: $(cat "$TMP/said")"
+
+# The tokenizer of a model: a run makes one, it leaves, gets a tokenizer beside it, and another run goes on with it, in epochs.
+profile made run.steps=2 model.vocabulary=1210
+kedge run "$TMP/made.ini" --headless >"$TMP/said" 2>&1 || fail "run of a model: $(cat "$TMP/said")"
+kedge export made "$TMP/taken" >"$TMP/said" 2>&1 || fail "export: $(cat "$TMP/said")"
+cp "$TMP/model"/* "$TMP/taken"
+profile goes-on run.steps=6 model.path="$TMP/taken" data.tokenizer=model data.order=epochs data.path="$TMP/in/b.txt"
+kedge run "$TMP/goes-on.ini" --headless >"$TMP/said" 2>&1 || fail "run with the model's tokenizer: $(cat "$TMP/said")"
+profile skips run.steps=6 model.path="$TMP/taken" data.tokenizer=model data.template=chatml data.bad_lines=skip pipeline.stages=1 \
+    data.path="$TMP/in/a.jsonl $TMP/in/c.jsonl"
+sed -i '/^\[host b\]/,$d' "$TMP/skips.ini"
+kedge run "$TMP/skips.ini" --headless >"$TMP/said" 2>&1 || fail "run that skips a bad line: $(cat "$TMP/said")"
+kedge events skips >"$TMP/said" 2>&1
+grep -q 'c.jsonl:2: skipped' "$TMP/said" || fail "the skipped line is not told: $(cat "$TMP/said")"
 exit 0

@@ -1,21 +1,22 @@
 #!/bin/sh
 # What this machine has. `configure.sh OUT required NAME:PACKAGE… optional NAME:PACKAGE…` writes NAME_CFLAGS and NAME_LIBS
 # for make and prints one line per part; `configure.sh --probe` is silent and says by its exit whether a build can begin.
+# CC may be words ("ccache gcc").
 set -u
 PKG_CONFIG=${PKG_CONFIG:-pkg-config} CC=${CC:-cc}
 
 have_dnnl() { # oneDNN has no .pc file in Debian: ask the compiler and the linker
     printf '#include <dnnl.h>\nint main(void) { return dnnl_version() == 0; }\n' |
-        "$CC" -x c - -o /dev/null -ldnnl 2>/dev/null
+        $CC -x c - -o /dev/null -ldnnl 2>/dev/null
 }
 
 have_openmp() { # clang may lack the header or the runtime
     printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() == 0; }\n' |
-        "$CC" -fopenmp -x c - -o /dev/null 2>/dev/null
+        $CC -fopenmp -x c - -o /dev/null 2>/dev/null
 }
 
 if [ "${1-}" = --probe ]; then
-    command -v "$CC" >/dev/null && command -v "$PKG_CONFIG" >/dev/null || exit 1
+    command -v "${CC%% *}" >/dev/null && command -v "$PKG_CONFIG" >/dev/null || exit 1
     for package in libevent openssl inih sqlite3 jansson libpcre2-8 libutf8proc libssh2; do "$PKG_CONFIG" --exists "$package" || exit 1; done
     have_dnnl
     exit

@@ -143,6 +143,7 @@ static void send_sample(struct worker *worker, const struct letter *letter)
     struct wire_sample sample;
     if (wire_decode(WIRE_SAMPLE, letter->payload, letter->bytes, &sample, NULL) < 0)
         BUG("a sample of our own cannot be read");
+    worker->newest_step = sample.step;
     if (sample.kind == STAMP_TRAIN) {
         uint64_t sent, received;
         roads_act_bytes(worker->roads, &sent, &received);
@@ -157,7 +158,7 @@ static void send_sample(struct worker *worker, const struct letter *letter)
                    sample.kind == STAMP_EVALUATE);
 }
 
-static void tell_roads(struct worker *worker)
+void relay_tell_roads(struct worker *worker)
 {
     for (int side = 0; side < MAIL_ROADS; side++)
         for (int lane = 0; lane < LANE_COUNT; lane++) {
@@ -172,7 +173,7 @@ static void on_telemetry(void *arg)
 {
     struct worker *worker = arg;
     loop_timer_set(worker->telemetry, TELEMETRY_NS);
-    tell_roads(worker);
+    relay_tell_roads(worker);
 }
 
 static void take_ready(struct worker *worker, const struct letter *letter)
@@ -187,7 +188,7 @@ static void take_done(struct worker *worker, const struct letter *letter)
 {
     worker->done = true;
     worker->done_step = letter->step;
-    tell_roads(worker); /* what travelled in all, also in a run of less than a second */
+    relay_tell_roads(worker); /* what travelled in all, also in a run of less than a second */
     control_send(worker->control, WIRE_DONE, &(struct wire_done){.step = letter->step});
 }
 

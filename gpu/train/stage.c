@@ -51,6 +51,8 @@ void stage_stop(struct worker *worker, int err, const char *reason, uint64_t gra
     worker->ended = worker->ended || !worker->compute;
     listener_free(worker->listener);
     worker->listener = NULL;
+    if (worker->roads)
+        relay_tell_roads(worker); /* the end of the last validation is younger than the last telemetry */
     control_close(worker->control, err, reason, patience_ns / 2);
     if (worker->roads)
         roads_close(worker->roads, reason, patience_ns / 2);
@@ -84,7 +86,7 @@ static void on_lease(void *arg)
 
 void stage_say(struct worker *worker, enum event_level level, const char *code, const char *text)
 {
-    struct wire_event event = {.level = (uint8_t)level};
+    struct wire_event event = {.level = (uint8_t)level, .step = worker->newest_step};
     snprintf(event.code, sizeof event.code, "%s", code);
     snprintf(event.text, sizeof event.text, "%s", text);
     log_at(level == EVENT_INFO ? LOG_INFO : LOG_WARN, "stage", "%s: %s", code, text);

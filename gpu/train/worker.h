@@ -32,6 +32,7 @@ struct worker {
     struct wire_ready ready; /* state 0: not loaded yet */
     struct wire_saved saved; /* the newest weights; file "" = none yet */
     bool started, done, ended, broken, stopping, control_over, roads_over;
+    uint64_t newest_step;            /* that a sample told of */
     uint64_t done_step, busy_ns;     /* busy_ns: when a pass last moved */
     uint64_t act_sent, act_received; /* already told in samples */
     char broken_why[WIRE_TEXT];
@@ -48,6 +49,7 @@ void stage_say(struct worker *worker, enum event_level level, const char *code, 
 /* ---- relay.c ---- */
 void relay_open(struct worker *worker, uint64_t profile_hash, size_t queue_bytes); /* the data roads, and their telemetry */
 void relay_timers(struct worker *worker);
+void relay_tell_roads(struct worker *worker); /* what travelled until now; after relay_open */
 void relay_on_mail(void *arg); /* loop_cb of the mailbox */
 
 #endif

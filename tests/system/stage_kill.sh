@@ -19,6 +19,8 @@ for victim in r0s1 r0s0; do
     wait_for 5 said '"peer-lost"' || fail "$neighbour did not report $victim: $(events tiny)"
     events tiny | json '[e for e in j["events"] if e["code"] == "peer-lost" and e["source"] == "'$neighbour'" and "'$victim'" in e["text"]] != []' |
         grep -qx True || fail "the report does not name $victim: $(events tiny)"
+    events tiny | json 'min(e["step"] for e in j["events"] if e["code"] == "peer-lost") >= 1' |
+        grep -qx True || fail "the report does not say at which step: $(events tiny)"
     # Two heartbeats (timeout / 10 each), from the agent's word to the neighbour's: the road itself told at once.
     events tiny | json 'abs(min(e["wall_ms"] for e in j["events"] if e["code"] == "peer-lost") - min(e["wall_ms"] for e in j["events"] if "signal 9" in e["text"])) <= '$((1000 * patience)) |
         grep -qx True || fail "the neighbour's report came late: $(events tiny)"

@@ -124,6 +124,28 @@ static const struct command commands[] = {
                    "there, or be empty; it appears when all of it is written.",
     },
     {
+        .name = "sample", .arguments = "MODEL_DIR PROMPT", .least = 2, .most = 2,
+        .options = OPTION_TOKENS | OPTION_TEMPERATURE | OPTION_TOP_P | OPTION_SEED, .function = worker_sample,
+        .help = "text from a checkpoint, to see that it works",
+        .details = "The prompt and what the model writes behind it, computed on the processor of this machine. The tokenizer is "
+                   "MODEL_DIR/tokenizer.json; without one every byte is a token. Writing ends with the token that ends a text.",
+    },
+    {
+        .name = "eval", .arguments = "MODEL_DIR DATA...", .least = 2, .most = -1,
+        .options = OPTION_SEQUENCE | OPTION_WINDOWS | OPTION_ANSWERS | OPTION_TOKENS | OPTION_TEMPLATE | OPTION_SKIP_BAD_LINES | OPTION_JSON,
+        .function = worker_eval, .help = "how good a checkpoint is on some data",
+        .details = "Mean loss and perplexity over the tokens of DATA that would be learned, in windows of a fixed length; DATA is what "
+                   "data.path of a profile may be. With --answers the model also reads questions of a .jsonl file and writes: an answer is "
+                   "right when the number behind its #### is.",
+    },
+    {
+        .name = "data", .arguments = "prepare FILE...", .least = 2, .most = -1,
+        .options = OPTION_OUT | OPTION_TOKENIZER | OPTION_TEMPLATE | OPTION_SKIP_BAD_LINES | OPTION_THREADS | OPTION_TOKENS_EACH,
+        .function = worker_data, .help = "turn text into tokens once, for many runs",
+        .details = "Files of text and .jsonl become a folder of tokens that data.path of a profile may name. What is too large to be "
+                   "tokenised whenever a run starts must be prepared.",
+    },
+    {
         .name = "stop", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_NOW, .function = order_stop,
         .help = "end a run; returns when nothing of it is left",
         .details = "Says meanwhile what is awaited. Works also when the scheduler is dead: the processes of the run "

@@ -184,6 +184,10 @@ struct profile_host *profile_add_host(struct profile *profile, const char *name,
 int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why);
 /* Hostile input: every line must be a row in range. Rows that are missing keep their defaults. */
 int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *profile, struct why *why);
+/* May `name` have the value that it has in `changed`, in a run that began with `begun`? 0, or ERR_REFUSED with the reason: what the
+ * table's range does not say (profile_live.c). */
+int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why);
+int profile_rounds_under_way(const struct profile *profile); /* most exchanges of a stage at a time: gpu/train/fragments.c */
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
 
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is

@@ -177,7 +177,7 @@ static const struct wire_message messages[] = {
     ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
     ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
     ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
-    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (64 << 10)),
+    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (128 << 10)),
     ROW(ROAD, road, "S→W", LANE_CONTROL, 4 + NAME_BYTES + ADDRESS_BYTES),
     ROW(READY, ready, "W→S", LANE_CONTROL, 17),
     ROW(START, start, "S→W", LANE_CONTROL, 16),

@@ -21,20 +21,8 @@ static const struct args_option options[] = {
     {OPTION_HEADLESS, "headless", 0, NULL, "watch with one line a second instead of a screen"},
     {OPTION_NOW, "now", 0, NULL, "do not wait for the step to end: kill after a short grace"},
     {OPTION_NO_WAIT, "no-wait", 0, NULL, "return when the order is accepted, not when it is in use"},
+    {OPTION_ACCEPT_NEW, "accept-new", 0, NULL, "trust and note the keys of hosts that are not known yet (never a changed one)"},
     {OPTION_DTYPE, "dtype", 0, "FORMAT", "of the weights: f32, bf16 or f16 (default: as the model came, else f32)"},
-    {OPTION_TOKENS, "tokens", 0, "N", "how many to write at most (default 128; 256 for an answer)"},
-    {OPTION_TEMPERATURE, "temperature", 0, "T", "0 always takes the most likely token (default), 1 as the model says"},
-    {OPTION_TOP_P, "top-p", 0, "P", "choose among the likeliest tokens that have this share together"},
-    {OPTION_SEED, "seed", 0, "N", "the same number gives the same text (default 1)"},
-    {OPTION_SEQUENCE, "sequence", 0, "N", "tokens of a window (default 512)"},
-    {OPTION_WINDOWS, "windows", 0, "N", "so many, spread evenly (default: all, side by side)"},
-    {OPTION_ANSWERS, "answers", 0, "N", "let the model answer N questions too, and count right ones"},
-    {OPTION_TEMPLATE, "template", 0, "NAME", "of chats: plain (default), chatml, llama3 or mistral"},
-    {OPTION_SKIP_BAD_LINES, "skip-bad-lines", 0, NULL, "tell them by number and go on (default: the first one ends it)"},
-    {OPTION_OUT, "out", 0, "FOLDER", "where the tokens go; empty or not there"},
-    {OPTION_TOKENIZER, "tokenizer", 0, "MODEL_DIR", "the model whose tokenizer.json to use (default: bytes)"},
-    {OPTION_THREADS, "threads", 0, "N", "to work with (default: all cores)"},
-    {OPTION_TOKENS_EACH, "tokens-each", 0, "N", "of a file at most (default 100 million)"},
 };
 
 const struct args_option *args_options(size_t *count)
@@ -87,7 +75,6 @@ static int take_color(const char *value, struct args *args, struct why *why)
 static int take_option(const struct args_option *option, const char *value, struct args *args, struct why *why)
 {
     args->options |= option->bit;
-    args->values[__builtin_ctz(option->bit)] = value;
     switch (option->bit) {
     case OPTION_COLOR:
         return take_color(value, args, why);

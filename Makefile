@@ -25,10 +25,10 @@ all: programs
 
 PKG_CONFIG ?= pkg-config
 PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:jansson pcre2:libpcre2-8 utf8proc:libutf8proc \
-	ssh2:libssh2
+	ssh2:libssh2 curses:ncursesw
 OPTIONAL := cmocka:cmocka
 APT := gcc make pkg-config libevent-dev libssl-dev libinih-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-	libssh2-1-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps openssl iperf3
+	libssh2-1-dev libncurses-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps openssl iperf3
 
 $(O)/config.mk: Makefile tests/configure.sh
 	@mkdir -p $(O)
@@ -46,7 +46,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -include ssh/base/banned.h -fPIC -pthread $(WARN) $(CFLAGS) $(SANFLAGS) \
 	$(event_CFLAGS) $(crypto_CFLAGS) $(inih_CFLAGS) $(sqlite_CFLAGS) $(jansson_CFLAGS) $(pcre2_CFLAGS) \
-	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(cmocka_CFLAGS)
+	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(cmocka_CFLAGS)
 ALL_LDFLAGS := -pthread $(SANFLAGS) $(LDFLAGS)
 
 $(O)/flags: FORCE
@@ -77,13 +77,13 @@ $(O)/obj/%.o: %.c $(O)/flags
 archives = $(foreach r,$(1),$(call room_archive,$(r)))
 link = $(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group
 
-KEDGE_ROOMS := console ssh/launch ssh/session ssh/link ssh/wire profiles ssh/base
+KEDGE_ROOMS := console ssh/launch ssh/link ssh/wire profiles ssh/base
 KEDGED_ROOMS := scheduler ssh/link ssh/wire profiles ssh/base
 WORKER_ROOMS := gpu/train gpu/model gpu/math ssh/link ssh/wire profiles ssh/base
 
 $(O)/kedge: $(O)/obj/console/main.o $(call archives,$(KEDGE_ROOMS))
 	$(call say,LD,$@)
-	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(jansson_LIBS) $(ssh2_LIBS) -lm
+	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(jansson_LIBS) $(curses_LIBS) -lm
 $(O)/kedged: $(O)/obj/scheduler/main.o $(call archives,$(KEDGED_ROOMS))
 	$(call say,LD,$@)
 	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) -lm
@@ -126,7 +126,7 @@ TESTS := $(patsubst %.c,$(O)/%,$(TEST_SOURCES))
 BENCHES := $(patsubst %.c,$(O)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst %.c,$(O)/%,$(wildcard tests/fuzz/*.c))
 ALL_ARCHIVES := $(foreach r,$(ROOMS),$(if $(call room_sources,$(r)),$(call room_archive,$(r))))
-ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) -ldl -lm
+ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) $(curses_LIBS) -ldl -lm
 
 $(TESTS): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 	$(call say,LD,$@)
@@ -137,7 +137,7 @@ $(BENCHES): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 tests: $(TESTS)
 
 check: programs tests
-	@O='$(O)' SAN='$(SAN)' CC='$(CC)' sh tests/run.sh $(JOBS) $(TESTS) $(sort $(wildcard tests/unit/*.sh tests/link/*.sh tests/system/*.sh))
+	@O='$(O)' SAN='$(SAN)' CC='$(CC)' sh tests/run.sh $(JOBS) $(TESTS) $(sort $(wildcard tests/unit/*.sh tests/link/*.sh tests/system/*.sh tests/tui/*.sh))
 
 bench: programs $(BENCHES)
 	@O='$(O)' sh tests/bench/bench.sh

@@ -2,13 +2,15 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <strings.h>
 
 #include "console/command.h"
+#include "console/keys.h"
 #include "ssh/base/text.h"
 
 static const struct args_option options[] = {
     {OPTION_COLOR, "color", 0, "WHEN", "colour: auto, always or never (NO_COLOR is obeyed)"},
-    {OPTION_PLAIN, "plain", 0, NULL, "line mode: no cursor motion"},
+    {OPTION_PLAIN, "plain", 0, NULL, "line mode: no screen, no cursor motion"},
     {OPTION_ASCII, "ascii", 0, NULL, "no character outside ASCII"},
     {OPTION_VERBOSE, "verbose", 'v', NULL, "say more on standard error; twice: much more"},
     {OPTION_VERSION, "version", 0, NULL, "print the version"},
@@ -21,8 +23,23 @@ static const struct args_option options[] = {
     {OPTION_HEADLESS, "headless", 0, NULL, "watch with one line a second instead of a screen"},
     {OPTION_NOW, "now", 0, NULL, "do not wait for the step to end: kill after a short grace"},
     {OPTION_NO_WAIT, "no-wait", 0, NULL, "return when the order is accepted, not when it is in use"},
-    {OPTION_ACCEPT_NEW, "accept-new", 0, NULL, "trust and note the keys of hosts that are not known yet (never a changed one)"},
+    {OPTION_ONCE, "once", 0, NULL, "print a view of the screen as text, once"},
+    {OPTION_VIEW, "view", 0, "NAME", "the view to begin with: run, links, hosts, knobs, events"},
+    {OPTION_READ_ONLY, "read-only", 0, NULL, "only look: keys that change a run do nothing"},
     {OPTION_DTYPE, "dtype", 0, "FORMAT", "of the weights: f32, bf16 or f16 (default: as the model came, else f32)"},
+    {OPTION_TOKENS, "tokens", 0, "N", "how many to write at most (default 128; 256 for an answer)"},
+    {OPTION_TEMPERATURE, "temperature", 0, "T", "0 always takes the most likely token (default), 1 as the model says"},
+    {OPTION_TOP_P, "top-p", 0, "P", "choose among the likeliest tokens that have this share together"},
+    {OPTION_SEED, "seed", 0, "N", "the same number gives the same text (default 1)"},
+    {OPTION_SEQUENCE, "sequence", 0, "N", "tokens of a window (default 512)"},
+    {OPTION_WINDOWS, "windows", 0, "N", "so many, spread evenly (default: all, side by side)"},
+    {OPTION_ANSWERS, "answers", 0, "N", "let the model answer N questions too, and count right ones"},
+    {OPTION_TEMPLATE, "template", 0, "NAME", "of chats: plain (default), chatml, llama3 or mistral"},
+    {OPTION_SKIP_BAD_LINES, "skip-bad-lines", 0, NULL, "tell them by number and go on (default: the first one ends it)"},
+    {OPTION_OUT, "out", 0, "FOLDER", "where the tokens go; empty or not there"},
+    {OPTION_TOKENIZER, "tokenizer", 0, "MODEL_DIR", "the model whose tokenizer.json to use (default: bytes)"},
+    {OPTION_THREADS, "threads", 0, "N", "to work with (default: all cores)"},
+    {OPTION_TOKENS_EACH, "tokens-each", 0, "N", "of a file at most (default 100 million)"},
 };
 
 const struct args_option *args_options(size_t *count)
@@ -72,9 +89,18 @@ static int take_color(const char *value, struct args *args, struct why *why)
     return why_set(why, ERR_INVALID, "--color=%s: say auto, always or never", value);
 }
 
+static int take_view(const char *value, struct args *args, struct why *why)
+{
+    for (int panel = PANEL_RUN; panel < PANEL_COUNT; panel++)
+        if (strcasecmp(value, keys_panel_name((enum panel)panel)) == 0)
+            args->view = value;
+    return args->view ? 0 : why_set(why, ERR_INVALID, "--view=%s: say run, links, anchor, hosts, knobs or events", value);
+}
+
 static int take_option(const struct args_option *option, const char *value, struct args *args, struct why *why)
 {
     args->options |= option->bit;
+    args->values[__builtin_ctz(option->bit)] = value;
     switch (option->bit) {
     case OPTION_COLOR:
         return take_color(value, args, why);
@@ -84,6 +110,8 @@ static int take_option(const struct args_option *option, const char *value, stru
     case OPTION_DTYPE:
         args->dtype = value;
         return 0;
+    case OPTION_VIEW:
+        return take_view(value, args, why);
     case OPTION_VERBOSE:
         args->verbose++;
         return 0;

@@ -30,7 +30,22 @@ enum option {
     OPTION_NOW = 1 << 12,
     OPTION_NO_WAIT = 1 << 13,
     OPTION_DTYPE = 1 << 14,
-    OPTION_ACCEPT_NEW = 1 << 15,
+    OPTION_TOKENS = 1 << 15,
+    OPTION_TEMPERATURE = 1 << 16,
+    OPTION_TOP_P = 1 << 17,
+    OPTION_SEED = 1 << 18,
+    OPTION_SEQUENCE = 1 << 19,
+    OPTION_WINDOWS = 1 << 20,
+    OPTION_ANSWERS = 1 << 21,
+    OPTION_TEMPLATE = 1 << 22,
+    OPTION_SKIP_BAD_LINES = 1 << 23,
+    OPTION_OUT = 1 << 24,
+    OPTION_TOKENIZER = 1 << 25,
+    OPTION_THREADS = 1 << 26,
+    OPTION_TOKENS_EACH = 1 << 27,
+    OPTION_ONCE = 1 << 28,
+    OPTION_VIEW = 1 << 29,
+    OPTION_READ_ONLY = 1 << 30,
 };
 #define OPTIONS_GLOBAL (OPTION_COLOR | OPTION_PLAIN | OPTION_ASCII | OPTION_VERBOSE | OPTION_VERSION | OPTION_HELP)
 
@@ -52,6 +67,8 @@ struct args {
     int verbose;                   /* how often -v */
     const char *from;              /* --from TEMPLATE */
     const char *dtype;             /* --dtype FORMAT */
+    const char *values[32];        /* what was given to each option that takes a value, by the number of its bit */
+    const char *view;              /* --view NAME */
     const char *words[ARGS_MOST];  /* what stands behind the command; points into argv */
     int word_count;
 };

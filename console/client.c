@@ -314,8 +314,7 @@ static void say_who(char *out, size_t size)
     text_harmless(text, strlen(text), out, size);
 }
 
-int client_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct wire_reply *reply,
-                 struct why *why)
+int client_send_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct why *why)
 {
     struct wire_order order = {.kind = (uint8_t)kind, .request = ++client->last_request};
     say_who(order.who, sizeof order.who);
@@ -323,11 +322,20 @@ int client_order(struct client *client, enum order_kind kind, const char *name, 
         return why_set(why, ERR_INVALID, "'%.40s=%.40s' is longer than any setting", name, value);
     snprintf(order.name, sizeof order.name, "%s", name);
     snprintf(order.value, sizeof order.value, "%s", value);
-    int err = client_wait_complete(client, why);
-    if (!err)
-        err = link_send(client->link, WIRE_ORDER, &order, 0, 0);
+    int err = client->down ? ERR_GONE : link_send(client->link, WIRE_ORDER, &order, 0, 0);
     if (err)
         return why_set(why, err, "the order could not be sent: %s", client->down ? client->down_reason : why_name(err));
+    return 0;
+}
+
+int client_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct wire_reply *reply,
+                 struct why *why)
+{
+    int err = client_wait_complete(client, why);
+    if (!err)
+        err = client_send_order(client, kind, name, value, why);
+    if (err)
+        return err;
     err = client_wait(client, is_replied, NULL, client->settings.timeouts.greet_ns, why);
     if (err)
         return err;

@@ -42,24 +42,24 @@ static const struct command commands[] = {
     },
     {
         .name = "run", .arguments = "PROFILE", .least = 1, .most = 1,
-        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON | OPTION_ACCEPT_NEW,
+        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON,
         .function = begin_run, .help = "start a run and watch it",
         .details = "The profile is checked, a run folder with fresh credentials is made, then the scheduler and the "
-                   "agents are started in sessions of their own. One line a second says how the training goes; events "
+                   "agents are started in sessions of their own. On a terminal the screen opens then (see KEYS in kedge(1)); "
+                   "with --headless, --plain or elsewhere one line a second says how the training goes, and events "
                    "are lines of their own.\n\n"
-                   "Hosts over SSH are logged in to all at once. Programs, text and checkpoints are sent where they are "
-                   "not there yet. A host whose key is not known is asked about on a terminal; elsewhere it is refused "
-                   "unless its key is pinned (host_key) or --accept-new is given. A key that has changed is always refused.\n\n"
-                   "Ctrl-C, closing the terminal or killing this program leaves the run as it is; only 'kedge stop' "
+                   "Leaving the screen, Ctrl-C, closing the terminal or killing this program leaves the run as it is; only 'kedge stop' "
                    "ends it. While the programs are still starting, Ctrl-C ends them again.\n\n"
-                   "The exit code is 0 when all steps were trained, 1 when the run was stopped or failed, 130 when "
-                   "you left. With --json every line is one JSON object of type state or event.",
+                   "The exit code is 0 when all steps were trained or you left the screen with q, 1 when the run was stopped or "
+                   "failed, 130 after Ctrl-C or a signal. With --json every line is one JSON object of type state or event.",
     },
     {
-        .name = "attach", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_HEADLESS | OPTION_JSON,
+        .name = "attach", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_HEADLESS | OPTION_JSON | OPTION_READ_ONLY | OPTION_VIEW | OPTION_ONCE,
         .function = begin_attach, .help = "watch a run that is going",
         .details = "As 'kedge run' watches. Any number of consoles may watch, and none is special. When the scheduler "
-                   "of the run has died and its processes live, a new scheduler is started that takes them back.",
+                   "of the run has died and its processes live, a new scheduler is started that takes them back.\n\n"
+                   "The screen shows the record of a run that is over, too. --once prints one view of it as text, "
+                   "80 columns wide and 24 lines high unless COLUMNS and LINES say otherwise.",
     },
     {
         .name = "ls", .arguments = "", .least = 0, .most = 0, .options = OPTION_JSON, .function = show_list,
@@ -125,6 +125,28 @@ static const struct command commands[] = {
         .details = "Joins the newest whole set of weights, of a run that is going or over, with config.json, the generation config and "
                    "the tokenizer's files of the model that the run began with, so that transformers loads DIR as it is. DIR must not be "
                    "there, or be empty; it appears when all of it is written.",
+    },
+    {
+        .name = "sample", .arguments = "MODEL_DIR PROMPT", .least = 2, .most = 2,
+        .options = OPTION_TOKENS | OPTION_TEMPERATURE | OPTION_TOP_P | OPTION_SEED, .function = worker_sample,
+        .help = "text from a checkpoint, to see that it works",
+        .details = "The prompt and what the model writes behind it, computed on the processor of this machine. The tokenizer is "
+                   "MODEL_DIR/tokenizer.json; without one every byte is a token. Writing ends with the token that ends a text.",
+    },
+    {
+        .name = "eval", .arguments = "MODEL_DIR DATA...", .least = 2, .most = -1,
+        .options = OPTION_SEQUENCE | OPTION_WINDOWS | OPTION_ANSWERS | OPTION_TOKENS | OPTION_TEMPLATE | OPTION_SKIP_BAD_LINES | OPTION_JSON,
+        .function = worker_eval, .help = "how good a checkpoint is on some data",
+        .details = "Mean loss and perplexity over the tokens of DATA that would be learned, in windows of a fixed length; DATA is what "
+                   "data.path of a profile may be. With --answers the model also reads questions of a .jsonl file and writes: an answer is "
+                   "right when the number behind its #### is.",
+    },
+    {
+        .name = "data", .arguments = "prepare FILE...", .least = 2, .most = -1,
+        .options = OPTION_OUT | OPTION_TOKENIZER | OPTION_TEMPLATE | OPTION_SKIP_BAD_LINES | OPTION_THREADS | OPTION_TOKENS_EACH,
+        .function = worker_data, .help = "turn text into tokens once, for many runs",
+        .details = "Files of text and .jsonl become a folder of tokens that data.path of a profile may name. What is too large to be "
+                   "tokenised whenever a run starts must be prepared.",
     },
     {
         .name = "stop", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_NOW, .function = order_stop,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "console/command.h"
+#include "console/screen.h"
 #include "console/show.h"
 #include "console/visit.h"
 #include "ssh/base/log.h"
@@ -29,7 +30,9 @@ static int run(const struct args *args, const struct style *style)
             command_print_help(stdout);
         return EXIT_DONE;
     }
-    return args->command ? args->command->function(args, style) : show_list(args, style);
+    if (!args->command)
+        return screen_is_wanted(args, style) ? screen_browse(args, style) : show_list(args, style);
+    return args->command->function(args, style);
 }
 
 int main(int argc, char **argv)

@@ -49,7 +49,7 @@ void command_print_help(FILE *out)
     for (size_t i = 0; i < option_count; i++)
         if (options[i].bit & OPTIONS_GLOBAL)
             print_option_row(&options[i], out);
-    fputs("\n'kedge help COMMAND' explains one, 'man kedge' is the manual.\nWithout a command the runs are listed.\n", out);
+    fputs("\n'kedge help COMMAND' explains one, 'man kedge' is the manual.\nWithout a command the screen opens with the list of runs.\n", out);
 }
 
 void command_print_usage(const struct command *command, FILE *out)

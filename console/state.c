@@ -44,30 +44,41 @@ static void *add_newest(struct state *state, void **rows, size_t *count, size_t 
     return add_row(state, rows, count, most, bytes_each);
 }
 
+/* Rows come in the order of the scheduler's: the one behind the last is tried first, so that many cost no more than few. */
 static void apply_process(struct state *state, const struct wire_process_row *row, uint64_t now_ns)
 {
     struct state_process *at = NULL;
-    for (size_t i = 0; i < state->process_count && !at; i++)
-        if (strcmp(state->processes[i].row.process, row->process) == 0)
-            at = &state->processes[i];
+    for (size_t i = 0; i < state->process_count && !at; i++) {
+        size_t next = (state->process_hint + 1 + i) % state->process_count;
+        if (strcmp(state->processes[next].row.process, row->process) == 0)
+            at = &state->processes[next];
+    }
     if (!at)
         at = add_row(state, (void **)&state->processes, &state->process_count, STATE_PROCESSES, sizeof *at);
-    if (at)
-        *at = (struct state_process){*row, now_ns};
+    if (!at)
+        return;
+    *at = (struct state_process){*row, now_ns};
+    state->process_hint = (size_t)(at - state->processes);
+}
+
+size_t state_find_road(const struct state *state, const char *from, const char *to, unsigned lane)
+{
+    for (size_t i = 0; i < state->road_count; i++) {
+        size_t next = (state->road_hint + 1 + i) % state->road_count;
+        const struct wire_road_row *row = &state->roads[next].row;
+        if (row->lane == lane && strcmp(row->from, from) == 0 && strcmp(row->to, to) == 0)
+            return next;
+    }
+    return state->road_count;
 }
 
 static void apply_road(struct state *state, const struct wire_road_row *row, uint64_t now_ns)
 {
-    struct state_road *at = NULL;
-    for (size_t i = 0; i < state->road_count && !at; i++) {
-        const struct wire_road_row *old = &state->roads[i].row;
-        if (old->lane == row->lane && strcmp(old->from, row->from) == 0 && strcmp(old->to, row->to) == 0)
-            at = &state->roads[i];
-    }
-    if (!at)
-        at = add_row(state, (void **)&state->roads, &state->road_count, STATE_ROADS, sizeof *at);
-    if (at)
-        *at = (struct state_road){*row, now_ns};
+    size_t at = state_find_road(state, row->from, row->to, row->lane);
+    state->road_hint = at;
+    if (at == state->road_count && !add_row(state, (void **)&state->roads, &state->road_count, STATE_ROADS, sizeof *state->roads))
+        return;
+    state->roads[at] = (struct state_road){*row, now_ns};
 }
 
 static void apply_knob(struct state *state, const struct wire_knob_row *row)

@@ -15,7 +15,7 @@
 #include "ssh/base/why.h"
 #include "ssh/wire/wire.h"
 
-#define STATE_PROCESSES 512
+#define STATE_PROCESSES 2048
 #define STATE_ROADS 4096
 #define STATE_KNOBS 64
 #define STATE_LEDGER 512
@@ -47,6 +47,7 @@ struct state {
     struct wire_event_row *events;  /* oldest first */
     size_t event_count;
     uint64_t dropped; /* rows that had no room */
+    size_t process_hint, road_hint; /* the row that came last: the next is mostly the one behind it */
 };
 
 void state_init(struct state *state);
@@ -61,6 +62,8 @@ uint64_t state_process_age_ns(const struct state_process *process, uint64_t now_
 /* Seconds until the last step, NaN = unknown. */
 double state_eta_seconds(const struct state *state);
 const struct wire_ledger_row *state_find_ledger(const struct state *state, uint64_t id);
+/* Index of a road and lane; road_count = there is none. */
+size_t state_find_road(const struct state *state, const char *from, const char *to, unsigned lane);
 const struct wire_knob_row *state_find_knob(const struct state *state, const char *name);
 /* True when nothing more is expected of the run. */
 bool state_is_over(const struct state *state);

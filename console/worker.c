@@ -4,6 +4,7 @@
 
 #include "console/command.h"
 #include "console/visit.h"
+#include "ssh/base/mem.h"
 #include "ssh/launch/prepare.h"
 #include "ssh/launch/runs.h"
 
@@ -30,4 +31,45 @@ int worker_export(const struct args *args, const struct style *style)
     const char *argv[] = {NULL, "export", "--folder", folder, args->words[1], args->dtype ? "--dtype" : NULL, args->dtype, NULL};
     become(argv, &why);
     return visit_fail(&why);
+}
+
+/* The command's words and options as they were given; `first` words stand before the options, they are part of its name. */
+static int pass_on(const struct args *args, int first)
+{
+    const char *argv[3 + 2 * 32 + ARGS_MOST + 1] = {NULL, args->command->name};
+    size_t count = 2, known;
+    const struct args_option *options = args_options(&known);
+    struct why why = {0};
+    for (int i = 0; i < first; i++)
+        argv[count++] = args->words[i];
+    for (size_t i = 0; i < known; i++) {
+        if (!(args->options & options[i].bit & args->command->options))
+            continue;
+        argv[count++] = mem_format("--%s", options[i].name);
+        if (options[i].value)
+            argv[count++] = args->values[__builtin_ctz(options[i].bit)];
+    }
+    argv[count++] = "--";
+    for (int i = first; i < args->word_count; i++)
+        argv[count++] = args->words[i];
+    become(argv, &why);
+    return visit_fail(&why);
+}
+
+int worker_sample(const struct args *args, const struct style *style)
+{
+    (void)style;
+    return pass_on(args, 0);
+}
+
+int worker_eval(const struct args *args, const struct style *style)
+{
+    (void)style;
+    return pass_on(args, 0);
+}
+
+int worker_data(const struct args *args, const struct style *style)
+{
+    (void)style;
+    return pass_on(args, 1);
 }

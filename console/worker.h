@@ -6,5 +6,8 @@
 #include "console/style.h"
 
 int worker_export(const struct args *args, const struct style *style);
+int worker_sample(const struct args *args, const struct style *style);
+int worker_eval(const struct args *args, const struct style *style);
+int worker_data(const struct args *args, const struct style *style);
 
 #endif

@@ -11,6 +11,7 @@
 #include "scheduler/bridge.h"
 #include "scheduler/dump.h"
 #include "scheduler/folder.h"
+#include "scheduler/history.h"
 #include "scheduler/kedged.h"
 #include "scheduler/plan.h"
 #include "scheduler/probe.h"
@@ -23,6 +24,7 @@ static const char usage[] =
     "usage: kedged --folder RUN                  schedule the run whose folder RUN is\n"
     "       kedged bridge --folder RUN           a console on stdin and stdout; a past run shows its record\n"
     "       kedged plan PROFILE [--json]         what would run where, without running it\n"
+    "       kedged history --folder RUN          losses, steps and rates of a run so far, one line each\n"
     "       kedged dump FILE                     a journal (run.db) as text, one line a row\n"
     "       kedged --help | --version\n"
     "\n"
@@ -74,6 +76,15 @@ static int dump(const char *path)
 {
     struct why why = {0};
     if (dump_journal(path, stdout, &why) == 0)
+        return EXIT_DONE;
+    fprintf(stderr, "kedged: %s\n", why.text);
+    return EXIT_FAILED;
+}
+
+static int history(const char *folder)
+{
+    struct why why = {0};
+    if (history_print(folder, stdout, &why) == 0)
         return EXIT_DONE;
     fprintf(stderr, "kedged: %s\n", why.text);
     return EXIT_FAILED;
@@ -142,6 +153,8 @@ int main(int argc, char **argv)
         return count == 2 ? dump(words[1]) : complain("dump", "", " needs a journal's file");
     if (count == 1 && strcmp(words[0], "bridge") == 0)
         return folder ? bridge(folder) : complain("bridge", "", " needs --folder RUN");
+    if (count == 1 && strcmp(words[0], "history") == 0)
+        return folder ? history(folder) : complain("history", "", " needs --folder RUN");
     if (count > 0)
         return complain("there is no command '", words[0], "'");
     return folder ? schedule(folder) : complain("kedged", "", " needs --folder RUN");

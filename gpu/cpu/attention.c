@@ -64,3 +64,17 @@ void attention_backward(struct device *device, float *dq, float *dk, float *dv, 
     for (int64_t unit = 0; unit < sequences * kv_heads; unit++)
         kernels->backward(&a, unit / kv_heads, unit % kv_heads, scratch + threads_index() * floats);
 }
+
+void attention_cached(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
+                      int64_t first, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride)
+{
+    const struct attention_kernels *kernels = device->kernels->attention;
+    int64_t floats = (first + tokens + 15) / 16 * 16, group = heads / kv_heads;
+    float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
+#pragma omp parallel for num_threads(cpu_threads_for(device, tokens *(first + tokens) * heads *d)) schedule(static)
+    for (int64_t unit = 0; unit < tokens * heads; unit++) {
+        int64_t token = unit / heads, head = unit % heads;
+        kernels->cached(o + unit * d, q + token * q_stride + head * d, k + head / group * d, v + head / group * d,
+                        first + token + 1, d, kv_stride, scratch + threads_index() * floats);
+    }
+}

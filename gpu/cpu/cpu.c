@@ -121,6 +121,7 @@ const struct ops kedge_ops_v1 = {
     .rmsnorm_backward = layer_rmsnorm_backward,
     .rope = layer_rope,
     .attention_forward = attention_forward,
+    .attention_cached = attention_cached,
     .attention_backward = attention_backward,
     .swiglu_forward = layer_swiglu_forward,
     .swiglu_backward = layer_swiglu_backward,

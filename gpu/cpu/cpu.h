@@ -56,8 +56,8 @@ void layer_rmsnorm_forward(struct device *device, float *y, float *inverse, cons
                            int64_t width, float epsilon);
 void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, const float *dy, const float *x,
                             const float *gain, const float *inverse, int64_t rows, int64_t width);
-void layer_rope(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t heads,
-                int64_t head_width, int64_t stride, bool backward);
+void layer_rope(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t first,
+                int64_t heads, int64_t head_width, int64_t stride, bool backward);
 void layer_swiglu_forward(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
 void layer_swiglu_backward(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
                            int64_t width);
@@ -79,6 +79,9 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                         const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
+
+void attention_cached(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
+                      int64_t first, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
 
 /* mask.c */
 void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,

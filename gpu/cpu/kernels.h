@@ -57,6 +57,9 @@ struct attention_kernels {
     void (*forward)(const struct attention *a, int64_t sequence, int64_t head, int64_t block, float *scratch);
     /* All queries of all heads that share one kv head. */
     void (*backward)(const struct attention *a, int64_t sequence, int64_t kv_head, float *scratch);
+    /* One query that sees the first `keys` rows of k and v; scores[keys] is scratch. */
+    void (*cached)(float *o, const float *q, const float *k, const float *v, int64_t keys, int64_t d, int64_t kv_stride,
+                   float *scores);
 };
 
 enum { MASK_PAD = 8 }; /* draw blocks are padded to a multiple of this */

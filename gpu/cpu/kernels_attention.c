@@ -234,4 +234,30 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
         }
 }
 
-const struct attention_kernels KERNEL_TABLE(attention_kernels) = {.forward = forward, .backward = backward};
+static void cached(float *restrict o, const float *restrict q, const float *restrict k, const float *restrict v,
+                   int64_t keys, int64_t d, int64_t kv_stride, float *restrict scores)
+{
+    float maximum = -INFINITY, sum = 0, factor = 1.0f / sqrtf((float)d);
+    for (int64_t j = 0; j < keys; j++) {
+        float product = 0;
+#pragma omp simd reduction(+ : product)
+        for (int64_t c = 0; c < d; c++)
+            product += q[c] * k[j * kv_stride + c];
+        scores[j] = product * factor;
+        maximum = scores[j] > maximum ? scores[j] : maximum;
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        scores[j] = math_exp(scores[j] - maximum);
+        sum += scores[j];
+    }
+    for (int64_t c = 0; c < d; c++)
+        o[c] = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        float weight = scores[j] / sum;
+        for (int64_t c = 0; c < d; c++)
+            o[c] += weight * v[j * kv_stride + c];
+    }
+}
+
+const struct attention_kernels KERNEL_TABLE(attention_kernels) = {
+    .forward = forward, .backward = backward, .cached = cached};

@@ -50,9 +50,11 @@ void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, cons
 static void layer_make_angles(struct device *device, const float *frequency, int64_t positions, int64_t half)
 {
     size_t bytes = (size_t)half * sizeof *frequency;
-    if (half == device->angle_half && positions <= device->angle_positions &&
-        memcmp(frequency, device->frequency, bytes) == 0)
+    bool same = half == device->angle_half && memcmp(frequency, device->frequency, bytes) == 0;
+    if (same && positions <= device->angle_positions)
         return;
+    if (same && positions < 2 * device->angle_positions)
+        positions = 2 * device->angle_positions; /* a text that grows token by token asks for one more each time */
     mem_free(device->angles);
     mem_free(device->frequency);
     device->frequency = mem_copy(frequency, bytes);
@@ -67,18 +69,18 @@ static void layer_make_angles(struct device *device, const float *frequency, int
         }
 }
 
-void layer_rope(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t heads,
-                int64_t head_width, int64_t stride, bool backward)
+void layer_rope(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t first,
+                int64_t heads, int64_t head_width, int64_t stride, bool backward)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
     int64_t half = head_width / 2;
     if (sequences * tokens == 0 || half == 0)
         return;
-    layer_make_angles(device, frequency, tokens, half);
+    layer_make_angles(device, frequency, first + tokens, half);
     const float *cosine = device->angles, *sine = cosine + device->angle_positions * half;
 #pragma omp parallel for num_threads(cpu_threads_for(device, sequences *tokens *heads *head_width)) schedule(static)
     for (int64_t row = 0; row < sequences * tokens; row++) {
-        int64_t position = row % tokens;
+        int64_t position = first + row % tokens;
         kernels->rope(x + row * stride, cosine + position * half, sine + position * half, heads, head_width, backward);
     }
 }

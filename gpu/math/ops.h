@@ -14,7 +14,7 @@
  *   rmsnorm dx, dgain    8 + 2√width, 8 + √rows                      embedding_backward              √rows
  *   rope                 4                                           softmax sum                     8 + √columns
  *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
- *   attention            8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
+ *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
  *   adamw                8 for m and v, 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
  *   mask_channels, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
@@ -80,15 +80,19 @@ struct ops {
     void (*rmsnorm_backward)(struct device *device, float *dx, float *dgain, const float *dy, const float *x, const float *gain,
                              const float *inverse, int64_t rows, int64_t width);
     /* In place on x[sequences·tokens, heads, head_width] with row stride `stride`: halves convention (rotate_half), position =
-     * row mod tokens, angle = position · frequency[i], i < head_width/2. backward = true turns the other way (its own transpose).
+     * first + row mod tokens, angle = position · frequency[i], i < head_width/2. backward = true turns the other way (its own transpose).
      * `frequency` is host memory. */
-    void (*rope)(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t heads,
-                 int64_t head_width, int64_t stride, bool backward);
+    void (*rope)(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t first,
+                 int64_t heads, int64_t head_width, int64_t stride, bool backward);
     /* Grouped-query causal attention without a tokens×tokens tensor: q[s,t,heads,d], k,v[s,t,kv_heads,d] with row strides (elements
      * between consecutive positions), o[s,t,heads·d] dense, log_sum[s,heads,t] kept for backward. scale = 1/√d. */
     void (*attention_forward)(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                               int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
                               int64_t kv_stride);
+    /* One sequence whose keys and values lie in a cache: query i of `tokens`, at position first + i, sees the keys and values of
+     * positions 0 … first + i. No log sums: there is no backward. */
+    void (*attention_cached)(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
+                             int64_t first, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
     /* dq, dk, dv are overwritten, with the strides of q and k/v. */
     void (*attention_backward)(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                                const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,

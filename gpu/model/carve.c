@@ -307,9 +307,9 @@ void carve_activations(const struct stage_shape *shape, struct carve_activations
     a->gate_up = take(&end, rows * 2 * m->ffn);
     a->raw = m->qk_norm ? take(&end, rows * (carve_query_width(m) + carve_key_width(m))) : CARVE_NONE;
     a->inverse = m->qk_norm ? take(&end, rows * (m->heads + m->kv_heads)) : CARVE_NONE;
-    a->layer_stride = end;
+    a->layer_stride = shape->frozen ? 0 : end; /* without a backward nobody asks for a layer's things again */
 
-    size_t set = a->layer + (size_t)shape->layers * a->layer_stride;
+    size_t set = a->layer + (shape->frozen ? end : (size_t)shape->layers * end);
     a->sets_stride = shape->recompute ? 0 : set;
     a->floats = a->sets + (shape->recompute ? set : (size_t)shape->slots * set);
 }
@@ -363,8 +363,8 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     carve_scratch(shape, &scratch);
     struct stage_memory memory = {
         .weights = weights.floats * sizeof(float),
-        .gradients = weights.floats * sizeof(float),
-        .optimizer = 2 * weights.floats * sizeof(float),
+        .gradients = shape->frozen ? 0 : weights.floats * sizeof(float),
+        .optimizer = shape->frozen ? 0 : 2 * weights.floats * sizeof(float),
         .activations = activations.floats * sizeof(float),
         .scratch = scratch.floats * sizeof(float),
         .host = shape->first ? (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) : 0,

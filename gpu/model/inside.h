@@ -48,7 +48,15 @@ struct layer {
     float *gate_up;       /* [rows,2F]; backward overwrites it by its gradient */
 };
 
+/* Layer `index` of the stage with the places of a slot, and where its input lies. */
+struct layer stage_layer(const struct stage *stage, int slot, int64_t index);
+float *stage_x(const struct stage *stage, int slot, int64_t layer);
+
 void layer_forward(struct stage *stage, const struct layer *layer, int64_t sequences, int64_t tokens, float *out);
+/* One sequence whose earlier tokens' keys and values lie in caches [context, kv]; those of these tokens, at positions first …, are
+ * put there. */
+void layer_forward_cached(struct stage *stage, const struct layer *layer, int64_t tokens, int64_t first, float *keys, float *values,
+                          float *out);
 /* Scratch `gradient` holds the gradient of the layer's output and becomes that of its input. */
 void layer_backward(struct stage *stage, const struct layer *layer, int64_t sequences, int64_t tokens);
 

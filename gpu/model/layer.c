@@ -59,17 +59,18 @@ static struct qkv parts_of(const struct model_shape *m, float *block, int64_t ro
     return (struct qkv){block, block + query, block + query + key, all, all};
 }
 
-static void rotate(struct stage *stage, const struct qkv *p, int64_t sequences, int64_t tokens, bool backward)
+static void rotate(struct stage *stage, const struct qkv *p, int64_t sequences, int64_t tokens, int64_t first, bool backward)
 {
     const struct ops *ops = stage->ops;
     const struct model_shape *m = &stage->shape.model;
     if (!m->qk_norm) { /* q and k lie side by side: heads + kv_heads heads in a row */
-        ops->rope(stage->device, p->q, stage->frequency, sequences, tokens, m->heads + m->kv_heads, m->head_width, p->q_stride,
-                  backward);
+        ops->rope(stage->device, p->q, stage->frequency, sequences, tokens, first, m->heads + m->kv_heads, m->head_width,
+                  p->q_stride, backward);
         return;
     }
-    ops->rope(stage->device, p->q, stage->frequency, sequences, tokens, m->heads, m->head_width, p->q_stride, backward);
-    ops->rope(stage->device, p->k, stage->frequency, sequences, tokens, m->kv_heads, m->head_width, p->kv_stride, backward);
+    ops->rope(stage->device, p->q, stage->frequency, sequences, tokens, first, m->heads, m->head_width, p->q_stride, backward);
+    ops->rope(stage->device, p->k, stage->frequency, sequences, tokens, first, m->kv_heads, m->head_width, p->kv_stride,
+              backward);
 }
 
 /* l->qkv from the normed input, before it is rotated. */
@@ -128,28 +129,58 @@ static void project_qkv_backward(struct stage *stage, const struct layer *l, flo
     part_backward(stage, l, p.v, normed, rows, query + key, key);
 }
 
-void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences, int64_t tokens, float *out)
+/* From attention's output in l->o to the layer's. */
+static void forward_rest(struct stage *stage, const struct layer *l, int64_t rows, float *out)
 {
     const struct ops *ops = stage->ops;
     struct device *device = stage->device;
     const struct model_shape *m = &stage->shape.model;
-    int64_t rows = sequences * tokens;
     float *normed = stage->scratch + stage->work.normed, *wide = stage->scratch + stage->work.wide;
-    struct qkv p = parts_of(m, l->qkv, rows);
 
-    norm(stage, l->x, l->norm1, rows);
-    project_qkv(stage, l, normed, rows);
-    rotate(stage, &p, sequences, tokens, false);
-    ops->attention_forward(device, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads, m->kv_heads, m->head_width,
-                           p.q_stride, p.kv_stride);
     linear(stage, l->mid, l->o, l->o_weight, rows, m->hidden, carve_query_width(m));
     ops->add(device, l->mid, l->x, rows * m->hidden);
-
     norm(stage, l->mid, l->norm2, rows);
     linear(stage, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden);
     ops->swiglu_forward(device, wide, l->gate_up, rows, m->ffn);
     linear(stage, out, wide, l->down_weight, rows, m->hidden, m->ffn);
     ops->add(device, out, l->mid, rows * m->hidden);
+}
+
+void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences, int64_t tokens, float *out)
+{
+    const struct model_shape *m = &stage->shape.model;
+    int64_t rows = sequences * tokens;
+    struct qkv p = parts_of(m, l->qkv, rows);
+    norm(stage, l->x, l->norm1, rows);
+    project_qkv(stage, l, stage->scratch + stage->work.normed, rows);
+    rotate(stage, &p, sequences, tokens, 0, false);
+    stage->ops->attention_forward(stage->device, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads, m->kv_heads,
+                                  m->head_width, p.q_stride, p.kv_stride);
+    forward_rest(stage, l, rows, out);
+}
+
+/* Rows of device memory with a stride, made dense. */
+static void gather(struct stage *stage, float *to, const float *from, int64_t rows, int64_t width, int64_t stride)
+{
+    stage->ops->fill(stage->device, to, 0, rows * width);
+    for (int64_t r = 0; r < rows; r++)
+        stage->ops->add(stage->device, to + r * width, from + r * stride, width);
+}
+
+void layer_forward_cached(struct stage *stage, const struct layer *l, int64_t tokens, int64_t first, float *keys, float *values,
+                          float *out)
+{
+    const struct model_shape *m = &stage->shape.model;
+    int64_t key = carve_key_width(m);
+    struct qkv p = parts_of(m, l->qkv, tokens);
+    norm(stage, l->x, l->norm1, tokens);
+    project_qkv(stage, l, stage->scratch + stage->work.normed, tokens);
+    rotate(stage, &p, 1, tokens, first, false);
+    gather(stage, keys + first * key, p.k, tokens, key, p.kv_stride);
+    gather(stage, values + first * key, p.v, tokens, key, p.kv_stride);
+    stage->ops->attention_cached(stage->device, l->o, p.q, keys, values, tokens, first, m->heads, m->kv_heads, m->head_width,
+                                 p.q_stride, key);
+    forward_rest(stage, l, tokens, out);
 }
 
 static void mlp_backward(struct stage *stage, const struct layer *l, int64_t rows)
@@ -183,7 +214,7 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
     linear_dx(stage, d_o, gradient, l->o_weight, rows, m->hidden, query);
     ops->attention_backward(stage->device, d.q, d.k, d.v, d_o, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads,
                             m->kv_heads, m->head_width, p.q_stride, p.kv_stride);
-    rotate(stage, &d, sequences, tokens, true);
+    rotate(stage, &d, sequences, tokens, 0, true);
     norm(stage, l->x, l->norm1, rows);
     project_qkv_backward(stage, l, d_qkv, normed, rows);
     norm_backward(stage, l->d_norm1, l->x, l->norm1, rows);

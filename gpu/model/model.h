@@ -43,6 +43,7 @@ struct stage_shape {
     bool first, last;            /* has the embedding / the head */
     int64_t sequences, tokens;   /* largest micro-batch */
     int64_t slots;               /* micro-batches in flight */
+    bool frozen;                 /* forward only: gradients and optimiser are not taken */
     bool recompute;              /* keep only a stage's input; run forward again before backward */
     int64_t head_rows, head_columns; /* logits held at a time; 0 = 512 × 4096 */
 };

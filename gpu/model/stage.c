@@ -10,6 +10,8 @@
 #include "gpu/model/inside.h"
 #include "ssh/base/mem.h"
 
+enum { FIRST_OF_TRAINING = 1, LAST_OF_TRAINING = 3 }; /* of the blocks below */
+
 static int take_blocks(struct stage *stage)
 {
     struct {
@@ -21,6 +23,8 @@ static int take_blocks(struct stage *stage)
         {&stage->activations, stage->kept.floats},    {&stage->scratch, stage->work.floats},
     };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        if (stage->shape.frozen && i >= FIRST_OF_TRAINING && i <= LAST_OF_TRAINING)
+            continue;
         *blocks[i].block = stage->ops->alloc(stage->device, blocks[i].floats * sizeof(float));
         if (!*blocks[i].block)
             return ERR_MEMORY;
@@ -91,7 +95,7 @@ static float *set_of(const struct stage *stage, int slot)
 }
 
 /* The input of layer i of the slot, i = 0: of the stage. */
-static float *x_of(const struct stage *stage, int slot, int64_t layer)
+float *stage_x(const struct stage *stage, int slot, int64_t layer)
 {
     const struct carve_activations *kept = &stage->kept;
     if (layer < kept->x_first)
@@ -99,7 +103,7 @@ static float *x_of(const struct stage *stage, int slot, int64_t layer)
     return set_of(stage, slot) + kept->x + (size_t)(layer - kept->x_first) * kept->x_stride;
 }
 
-static struct layer layer_of(const struct stage *stage, int slot, int64_t index)
+struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
 {
     const struct carve_weights *at = &stage->at;
     const struct carve_activations *kept = &stage->kept;
@@ -112,7 +116,7 @@ static struct layer layer_of(const struct stage *stage, int slot, int64_t index)
         .norm2 = w + at->norm2, .gate_up_weight = w + at->gate_up, .down_weight = w + at->down,
         .d_norm1 = d + at->norm1, .d_qkv_weight = d + at->qkv, .d_o_weight = d + at->o,
         .d_norm2 = d + at->norm2, .d_gate_up_weight = d + at->gate_up, .d_down_weight = d + at->down,
-        .x = x_of(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
+        .x = stage_x(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
         .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
     };
     if (stage->shape.model.qkv_bias) {
@@ -147,7 +151,7 @@ static struct slot *slot_at(struct stage *stage, int slot)
 float *stage_input(struct stage *stage, int slot)
 {
     slot_at(stage, slot);
-    return stage->shape.first ? NULL : x_of(stage, slot, 0);
+    return stage->shape.first ? NULL : stage_x(stage, slot, 0);
 }
 
 float *stage_gradient(struct stage *stage)
@@ -163,12 +167,12 @@ static void run_forward(struct stage *stage, int slot)
     const struct slot *s = &stage->slots[slot];
     float *output = stage->scratch + stage->work.output;
     if (stage->shape.first)
-        stage->ops->embedding_forward(stage->device, x_of(stage, slot, 0), stage->weights + stage->at.embedding, s->ids,
+        stage->ops->embedding_forward(stage->device, stage_x(stage, slot, 0), stage->weights + stage->at.embedding, s->ids,
                                       s->sequences * s->tokens, stage->shape.model.hidden);
     for (int64_t i = 0; i < stage->shape.layers; i++) {
-        struct layer layer = layer_of(stage, slot, i);
+        struct layer layer = stage_layer(stage, slot, i);
         layer_forward(stage, &layer, s->sequences, s->tokens,
-                      i + 1 < stage->shape.layers ? x_of(stage, slot, i + 1) : output);
+                      i + 1 < stage->shape.layers ? stage_x(stage, slot, i + 1) : output);
     }
     stage->resident = slot;
 }
@@ -187,7 +191,7 @@ const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, c
         memcpy(s->ids, ids, (size_t)rows * sizeof *ids);
     } else {
         BUG_IF(!x);
-        copy(stage, x_of(stage, slot, 0), x, rows * stage->shape.model.hidden);
+        copy(stage, stage_x(stage, slot, 0), x, rows * stage->shape.model.hidden);
     }
     run_forward(stage, slot);
     return stage->shape.last ? NULL : stage->scratch + stage->work.output;
@@ -196,7 +200,7 @@ const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, c
 double stage_loss(struct stage *stage, int slot, const uint32_t *targets, float scale)
 {
     const struct slot *s = slot_at(stage, slot);
-    BUG_IF(!stage->shape.last || stage->resident != slot || !s->tokens);
+    BUG_IF(!stage->shape.last || stage->resident != slot || !s->tokens || (stage->shape.frozen && scale != 0));
     for (int64_t i = 0; i < s->sequences * s->tokens; i++)
         BUG_IF(targets[i] != UINT32_MAX && (int64_t)targets[i] >= stage->shape.model.vocabulary);
     double loss = head_loss(stage, s->sequences * s->tokens, targets, scale);
@@ -216,13 +220,13 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
     struct slot *s = slot_at(stage, slot);
     int64_t rows = s->sequences * s->tokens, hidden = stage->shape.model.hidden;
     float *gradient = stage->scratch + stage->work.gradient;
-    BUG_IF(!rows || stage->shape.last != !dy || (stage->shape.last && stage->ready != slot));
+    BUG_IF(stage->shape.frozen || !rows || stage->shape.last != !dy || (stage->shape.last && stage->ready != slot));
     if (dy)
         copy(stage, gradient, dy, rows * hidden);
     if (stage->shape.recompute && stage->resident != slot)
         run_forward(stage, slot);
     for (int64_t i = stage->shape.layers - 1; i >= 0; i--) {
-        struct layer layer = layer_of(stage, slot, i);
+        struct layer layer = stage_layer(stage, slot, i);
         layer_backward(stage, &layer, s->sequences, s->tokens);
     }
     if (stage->shape.first)

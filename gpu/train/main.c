@@ -22,6 +22,11 @@ static const struct command {
     {"export", "--folder RUN DIR [--dtype f32|bf16|f16]", "write the newest weights of a run as a Hugging Face folder", export_main},
     {"data", "prepare --out FOLDER [--tokenizer MODEL] [--template NAME] [--skip-bad-lines] [--threads N] [--tokens-each N] FILE...",
      "tokenise text and JSON lines into a folder that data.path may name", prepare_main},
+    {"sample", "FOLDER PROMPT [--tokens N] [--temperature T] [--top-p P] [--seed N]", "write text with a Hugging Face checkpoint",
+     sample_main},
+    {"eval",
+     "FOLDER FILE... [--sequence N] [--windows N] [--answers N] [--tokens N] [--template NAME] [--skip-bad-lines] [--json]",
+     "the mean loss of a Hugging Face checkpoint on some data, and its right answers", eval_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
 };

@@ -63,6 +63,21 @@ static void near_columns(struct rig *rig, const float *got, const double *want, 
     numbers_near(mine, judged, at->rows * width, tolerance, "%s (%s)", what, rig->label);
 }
 
+/* The first sequence again, with its keys and values as a cache: all queries at once, and the last ones alone. */
+static void cached_case(struct rig *rig, const float *x, const struct fused *at, const double *want, int64_t tokens, int64_t heads,
+                        int64_t kv_heads, int64_t d, double tolerance)
+{
+    int64_t output = heads * d;
+    float *o = rig_floats(rig, tokens * output);
+    for (int i = 0; i < 2; i++) {
+        int64_t first = i * 2 * tokens / 3;
+        rig->ops->attention_cached(rig->device, o, x + first * at->stride, x + at->k, x + at->v, tokens - first, first, heads, kv_heads,
+                                   d, at->stride, at->stride);
+        numbers_near(o, want + first * output, (tokens - first) * output, tolerance, "attention cached from %lld of %lld (%s)",
+                     (long long)first, (long long)tokens, rig->label);
+    }
+}
+
 static void attention_case(struct rig *rig, size_t n)
 {
     int64_t sequences = shapes[n].sequences, tokens = shapes[n].tokens, heads = shapes[n].heads,
@@ -89,6 +104,7 @@ static void attention_case(struct rig *rig, size_t n)
     numbers_near(o, o_want, rows * output, tolerance, "%s (%s)", label, rig->label);
     numbers_near_scaled(log_sum, log_want, rows * heads, tolerance, sqrt((double)(rows * heads)), "%s log_sum (%s)", label,
                         rig->label);
+    cached_case(rig, x, &at, o_want, tokens, heads, kv_heads, d, tolerance);
 
     float *dq = rig_floats(rig, rows * at.stride), *dk = rig_floats(rig, rows * at.stride);
     float *dv = rig_floats(rig, rows * at.stride);

@@ -67,19 +67,34 @@ static void rope_case(struct rig *rig, int64_t sequences, int64_t tokens, int64_
     for (int64_t i = 0; i < width / 2; i++)
         frequency[i] = (float)pow(10000, -2.0 * (double)i / (double)width);
     reference_rope(want, frequency, sequences, tokens, heads, width, stride, false);
-    rig->ops->rope(rig->device, x, frequency, sequences, tokens, heads, width, stride, false);
+    rig->ops->rope(rig->device, x, frequency, sequences, tokens, 0, heads, width, stride, false);
     numbers_near(x, want, count, 4 * NUMBERS_EPS, "rope %lld×%lld×%lld×%lld (%s)", (long long)sequences, (long long)tokens,
                  (long long)heads, (long long)width, rig->label);
     for (int64_t row = 0; row < sequences * tokens; row++)
         numbers_same(x + row * stride + heads * width, start + row * stride + heads * width, gap * 4, "rope's gap");
-    rig->ops->rope(rig->device, x, frequency, sequences, tokens, heads, width, stride, true);
+    rig->ops->rope(rig->device, x, frequency, sequences, tokens, 0, heads, width, stride, true);
     numbers_near(x, before, count, 8 * NUMBERS_EPS, "rope there and back (%s)", rig->label);
     reference_rope(want, frequency, sequences, tokens, heads, width, stride, true);
     numbers_near(x, want, count, 8 * NUMBERS_EPS, "rope backward (%s)", rig->label);
 }
 
+/* Positions that do not begin at 0: the rows of a longer text, to the last bit; a table that grows by ones on the way. */
+static void rope_first(struct rig *rig)
+{
+    enum { TOKENS = 40, HEADS = 2, WIDTH = 8, STRIDE = HEADS * WIDTH };
+    float *whole = rig_noise(rig, TOKENS * STRIDE, 5, 1), *rows = rig_copy(rig, whole, TOKENS * STRIDE), frequency[WIDTH / 2];
+    for (int i = 0; i < WIDTH / 2; i++)
+        frequency[i] = (float)pow(100, -2.0 * i / WIDTH) + 0.001f;
+    for (int64_t first = 0; first < TOKENS; first += 1 + first / 3)
+        rig->ops->rope(rig->device, rows + first * STRIDE, frequency, 1, first + 1 + first / 3 < TOKENS ? 1 + first / 3 : TOKENS - first,
+                       first, HEADS, WIDTH, STRIDE, false);
+    rig->ops->rope(rig->device, whole, frequency, 1, TOKENS, 0, HEADS, WIDTH, STRIDE, false);
+    numbers_same(rows, whole, TOKENS * STRIDE * 4, "rope in pieces (%s)", rig->label);
+}
+
 static void rope_each(struct rig *rig)
 {
+    rope_first(rig);
     rope_case(rig, 1, 1, 1, 2, 0);
     rope_case(rig, 2, 5, 3, 6, 7);
     rope_case(rig, 1, 130, 2, 16, 1); /* more positions than before, other frequencies */

@@ -1,0 +1,160 @@
+#include "console/history.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ssh/base/clock.h"
+#include "ssh/base/mem.h"
+
+void history_clear(struct history *history)
+{
+    series_clear(&history->loss);
+    series_clear(&history->validation);
+    series_clear(&history->norm);
+    for (size_t i = 0; i < history->rate_count; i++)
+        mem_free(history->rates[i]);
+    mem_free(history->rates);
+    mem_free(history->steps);
+    memset(history, 0, sizeof *history);
+}
+
+uint64_t history_tick(uint64_t now_ns)
+{
+    return now_ns / CLOCK_SECOND + 1 + TRAIL_POINTS; /* what was before a machine's start has ticks too */
+}
+
+static struct trail *rate_of(struct history *history, size_t road)
+{
+    if (road >= history->rate_count) {
+        history->rates = mem_grow(history->rates, road + 1, sizeof *history->rates);
+        for (; history->rate_count <= road; history->rate_count++)
+            history->rates[history->rate_count] = NULL;
+    }
+    if (!history->rates[road])
+        history->rates[road] = mem_new(sizeof **history->rates);
+    return history->rates[road];
+}
+
+const struct trail *history_rate(const struct history *history, size_t road)
+{
+    static const struct trail nothing;
+    return road < history->rate_count && history->rates[road] ? history->rates[road] : &nothing;
+}
+
+void history_apply(struct history *history, const struct state *state, enum wire_type type, const void *row, uint64_t now_ns)
+{
+    const struct wire_run_state *run = row;
+    const struct wire_road_row *road = row;
+    if (type == WIRE_ROAD_ROW && state->road_hint < state->road_count)
+        trail_put(rate_of(history, state->road_hint), history_tick(now_ns), road->bytes_per_second);
+    if (type != WIRE_RUN_STATE)
+        return;
+    trail_put(&history->speed, history_tick(now_ns), run->tokens_per_second);
+    if (run->step) {
+        series_add(&history->loss, (double)run->step, run->loss);
+        series_add(&history->norm, (double)run->step, run->gradient_norm);
+    }
+    if (isfinite(run->first_validation_loss))
+        series_insert(&history->validation, 0, run->first_validation_loss);
+    if (isfinite(run->validation_loss))
+        series_add(&history->validation, (double)run->validation_step, run->validation_loss);
+}
+
+/* ---- the journal ---- */
+
+void history_forget_steps(struct history *history)
+{
+    history->step_count = 0;
+}
+
+static void recall_step(struct history *history, const char *line)
+{
+    struct history_step step = {.loss = NAN};
+    unsigned kind;
+    int got = sscanf(line, "step %" SCNu64 " %63s %" SCNu64 " %u %lf %lf %lf %lf %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                     " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+                     &step.wall_ms, step.process, &step.step, &kind, &step.loss, &step.norm, &step.learning_rate,
+                     &step.mask_rate, &step.tokens, &step.step_ns, &step.compute_ns, &step.wait_ns[WAIT_ACT],
+                     &step.wait_ns[WAIT_GRAD], &step.wait_ns[WAIT_STAMP], &step.wait_ns[WAIT_SEND], &step.wait_ns[WAIT_DATA],
+                     &step.wait_ns[WAIT_SYNC]);
+    if (got != 17)
+        return;
+    if (kind != STAMP_TRAIN)
+        return;
+    if (!history->steps)
+        history->steps = mem_array(HISTORY_STEPS, sizeof *history->steps);
+    history->steps[history->step_count++ % HISTORY_STEPS] = step;
+}
+
+static void recall_loss(struct history *history, const char *line)
+{
+    uint64_t step;
+    unsigned kind;
+    double loss, norm;
+    if (sscanf(line, "loss %" SCNu64 " %u %lf %lf", &step, &kind, &loss, &norm) != 4 || !isfinite(loss))
+        return;
+    series_insert(kind == STAMP_EVALUATE ? &history->validation : &history->loss, (double)step, loss);
+    if (kind != STAMP_EVALUATE && isfinite(norm))
+        series_insert(&history->norm, (double)step, norm);
+}
+
+static void recall_rate(struct history *history, const struct state *state, const char *line, uint64_t now_ns,
+                        uint64_t now_wall_ms)
+{
+    char from[WIRE_NAME], to[WIRE_NAME];
+    uint64_t wall_ms;
+    unsigned lane;
+    double rate;
+    if (sscanf(line, "rate %" SCNu64 " %63s %63s %u %lf", &wall_ms, from, to, &lane, &rate) != 5 || wall_ms > now_wall_ms)
+        return;
+    uint64_t ago = (now_wall_ms - wall_ms) / 1000, tick = history_tick(now_ns);
+    size_t road = state_find_road(state, from, to, lane);
+    if (ago >= TRAIL_POINTS || ago >= tick || road >= state->road_count)
+        return;
+    struct trail *trail = rate_of(history, road);
+    if (trail->newest == 0)
+        trail_put(trail, tick - ago, rate);
+    else if (!isfinite(trail_get(trail, tick - ago, 0)))
+        trail_put(trail, tick - ago, rate);
+}
+
+void history_recall(struct history *history, const struct state *state, const char *line, uint64_t now_ns, uint64_t now_wall_ms)
+{
+    if (strncmp(line, "loss ", 5) == 0)
+        recall_loss(history, line);
+    else if (strncmp(line, "step ", 5) == 0)
+        recall_step(history, line);
+    else if (strncmp(line, "rate ", 5) == 0)
+        recall_rate(history, state, line, now_ns, now_wall_ms);
+}
+
+/* ---- looking back ---- */
+
+static uint64_t kept(const struct history *history)
+{
+    return history->step_count < HISTORY_STEPS ? history->step_count : HISTORY_STEPS;
+}
+
+const struct history_step *history_find(const struct history *history, const char *process, uint64_t step)
+{
+    for (uint64_t i = 1; i <= kept(history); i++) {
+        const struct history_step *at = &history->steps[(history->step_count - i) % HISTORY_STEPS];
+        if (at->step == step && strcmp(at->process, process) == 0)
+            return at;
+    }
+    return NULL;
+}
+
+uint64_t history_steps(const struct history *history, uint64_t *oldest)
+{
+    uint64_t newest = 0;
+    *oldest = 0;
+    for (uint64_t i = 0; i < kept(history); i++) {
+        uint64_t step = history->steps[i].step;
+        newest = step > newest ? step : newest;
+        *oldest = *oldest == 0 || step < *oldest ? step : *oldest;
+    }
+    return newest;
+}

@@ -1,0 +1,50 @@
+/*
+ * What a console remembers of a run beyond the newest rows: the loss by step, the rate of every road by second, and where the
+ * time of each recent step went. Fed by the rows as they come, and by the journal (`kedged history`), which knows what was before
+ * this console began to look. Pure and bounded.
+ */
+#ifndef KEDGE_CONSOLE_HISTORY_H
+#define KEDGE_CONSOLE_HISTORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "console/series.h"
+#include "console/state.h"
+
+#define HISTORY_STEPS 4096 /* samples of steps, of all processes together */
+
+struct history_step { /* one step of one process, from the journal */
+    char process[WIRE_NAME];
+    uint64_t wall_ms, step;
+    double loss, norm, learning_rate, mask_rate;
+    uint64_t tokens, step_ns, compute_ns;
+    uint64_t wait_ns[WAIT_CAUSES]; /* by enum wait_cause */
+};
+
+struct history {
+    struct series loss, validation, norm;
+    struct trail speed;      /* tokens a second */
+    struct trail **rates;    /* beside state->roads; NULL = nothing yet */
+    size_t rate_count;
+    struct history_step *steps; /* a ring: slot = number mod HISTORY_STEPS */
+    uint64_t step_count;        /* only grows */
+};
+
+void history_clear(struct history *history); /* frees; empty again */
+/* A row that the state has just taken. */
+void history_apply(struct history *history, const struct state *state, enum wire_type type, const void *row, uint64_t now_ns);
+/* The journal will be read (again): what it said of single steps comes anew. */
+void history_forget_steps(struct history *history);
+/* A line of `kedged history`; what is not understood is left out. */
+void history_recall(struct history *history, const struct state *state, const char *line, uint64_t now_ns, uint64_t now_wall_ms);
+
+/* The second that a trail's tick means. */
+uint64_t history_tick(uint64_t now_ns);
+const struct trail *history_rate(const struct history *history, size_t road); /* never NULL */
+/* The newest sample of a process at a step, NULL when it is not (or no more) known. */
+const struct history_step *history_find(const struct history *history, const char *process, uint64_t step);
+/* Smallest and greatest step that any sample is of; 0 when there is none. */
+uint64_t history_steps(const struct history *history, uint64_t *oldest);
+
+#endif

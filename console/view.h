@@ -1,0 +1,143 @@
+/*
+ * The screen without its terminal: what is shown, what is selected, what is being typed. Pure: rows, keys and times in; a drawing
+ * and wishes out. Whoever holds the terminal and the road (screen.c) grants the wishes: send an order, open a run, leave.
+ *
+ * Nothing here waits, reads or writes, so no road and no disk can make it slow; what can be drawn can be tested without a
+ * terminal, at any size and with any bytes.
+ */
+#ifndef KEDGE_CONSOLE_VIEW_H
+#define KEDGE_CONSOLE_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "console/filter.h"
+#include "console/grid.h"
+#include "console/history.h"
+#include "console/keys.h"
+#include "console/prompt.h"
+#include "console/state.h"
+#include "console/style.h"
+#include "console/surface.h"
+#include "console/wait.h"
+
+#define VIEW_TEXT 700
+#define VIEW_RUNS 200
+#define VIEW_WISHES 8
+#define VIEW_LOG (16 * 1024) /* the end of a log that is shown */
+
+enum wish_kind {
+    WISH_NONE, WISH_ORDER, WISH_LEAVE, WISH_SUSPEND, WISH_REPAINT, WISH_OPEN, WISH_RECALL, WISH_COPY, WISH_PAGER, WISH_RUNS
+};
+
+struct wish {
+    enum wish_kind kind;
+    enum order_kind order;
+    char name[PROMPT_TEXT];  /* a run, a setting, a profile, a log */
+    char value[PROMPT_TEXT];
+    char *text;              /* to copy or to page; owned; NULL = none */
+};
+
+struct view_run { /* a row of the list of runs */
+    char name[64];
+    bool running;
+    int64_t changed_wall_ms;
+};
+
+enum dialog_kind { DIALOG_NONE, DIALOG_ASK, DIALOG_TYPE, DIALOG_TEXT };
+
+struct dialog {
+    enum dialog_kind kind;
+    bool yes;                /* which answer has the focus; never at first */
+    char title[80], text[VIEW_TEXT], twin[160]; /* twin: the command that does the same */
+    char must_type[64];      /* of DIALOG_TYPE */
+    struct prompt prompt;
+    struct wish wish;        /* made when it is answered with yes */
+    char *pages;             /* of DIALOG_TEXT: lines; owned */
+    int top;
+};
+
+enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE };
+
+struct view {
+    struct style style;
+    bool read_only;
+    /* what is known */
+    char run[64];
+    bool has_folder;         /* of this machine: logs and journal can be read */
+    struct state state;
+    struct history history;
+    struct wait_road road;
+    char down_reason[VIEW_TEXT];
+    struct view_run *runs;
+    size_t run_count;
+    char log_name[WIRE_NAME]; /* whose log is in `log`; asked for by panel Hosts */
+    char log[VIEW_LOG];
+    uint64_t now_ns, now_wall_ms;
+    /* what is shown */
+    enum panel panel;
+    struct grid_place places[PANEL_COUNT];
+    struct filter filters[PANEL_COUNT];
+    int event_level;
+    bool fold, follow, wrap;
+    int stage_first;          /* panel Run: the stage at the left */
+    int replica_first;
+    bool frozen;
+    uint64_t frozen_step;
+    char draft_name[WIRE_NAME], draft[PROMPT_TEXT]; /* panel Knobs: a value that is not proposed yet */
+    bool help;
+    int help_top;
+    struct prompt prompt;
+    enum view_prompt prompt_for;
+    struct dialog dialog;
+    char message[VIEW_TEXT];  /* in the last line, for some seconds */
+    int message_ink;
+    uint64_t message_until_ns;
+    struct wish wishes[VIEW_WISHES];
+    size_t wish_count;
+};
+
+void view_init(struct view *view, const struct style *style, bool read_only);
+void view_clear(struct view *view);
+/* Another run: what was known of the last one is forgotten. "" = none. */
+void view_open(struct view *view, const char *run, bool live, bool has_folder);
+
+/* Each returns true when what is shown may have changed. */
+bool view_apply(struct view *view, enum wire_type type, const void *row, uint64_t now_ns);
+bool view_press(struct view *view, uint32_t press, uint64_t now_ns);
+void view_down(struct view *view, const char *reason, uint64_t now_ns);
+void view_say(struct view *view, enum ink ink, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Text in a window with a title; Esc closes it. */
+void view_show(struct view *view, const char *title, const char *text);
+
+void view_draw(struct view *view, struct surface *surface, uint64_t now_ns, uint64_t now_wall_ms);
+/* The oldest wish, false = none. The caller frees wish.text. */
+bool view_take(struct view *view, struct wish *wish);
+
+/* ---- for the panels ---- */
+
+struct panel_methods {
+    void (*draw)(struct view *view, struct surface *surface, struct area area);
+    bool (*act)(struct view *view, enum act act);               /* false: nothing of this panel */
+    void (*copy)(const struct view *view, char *out, size_t size); /* the selected row as text */
+};
+extern const struct panel_methods panel_runs, panel_run, panel_links, panel_anchor, panel_hosts, panel_knobs, panel_events;
+
+#define PANEL_LINKS_SENT 10 /* the column that panel Links is sorted by at first */
+
+struct wish *view_wish(struct view *view, enum wish_kind kind);
+void view_ask(struct view *view, const char *title, const char *text, const char *twin, const struct wish *wish);
+void view_ask_typed(struct view *view, const char *title, const char *text, const char *twin, const char *must_type,
+                    const struct wish *wish);
+void view_prompt(struct view *view, enum view_prompt kind, const char *label, const char *text);
+/* Does the text match the panel's filter? */
+bool view_matches(const struct view *view, enum panel panel, const char *text);
+bool view_is_stale(const struct view *view, uint64_t age_ns); /* older than two periods */
+/* Acts on a whole run: pause, stop, … (view_run.c). */
+bool view_act_on_run(struct view *view, enum act act);
+/* A line of the command prompt (view_command.c). */
+void view_command(struct view *view, const char *line);
+const char *view_complete(int index, void *arg);
+
+#endif

@@ -1,0 +1,47 @@
+#!/bin/sh
+# kedge sample as people use it: greedy text is the same each time and goes on like the text that the model learned; the dice follow the
+# seed; refusals are one line.
+. tests/system/lib/common.sh
+
+# A model that knows one sentence.
+profile tiny run.steps=60 train.learning_rate=0.01 pipeline.stages=1 model.head=tied boundary.codec=dense data.path="$TMP/said.txt"
+sed -i '/^\[host b\]/,$d' "$TMP/tiny.ini"
+i=0
+while [ $i -lt 400 ]; do
+    i=$((i + 1))
+    printf 'the anchör holds. '
+done >"$TMP/said.txt"
+kedge run "$TMP/tiny.ini" --headless >"$TMP/out" 2>&1 || fail "the run: $(cat "$TMP/out")"
+kedge export tiny "$TMP/model" >"$TMP/out" 2>&1 || fail "export: $(cat "$TMP/out")"
+
+kedge sample "$TMP/model" "the anch" --tokens=14 >"$TMP/one" 2>"$TMP/err" || fail "sample: $(cat "$TMP/err")"
+[ "$(cat "$TMP/one")" = "the anchör holds. the" ] || fail "it learned nothing: $(cat "$TMP/one")"
+grep -q '8 tokens read .* 14 written' "$TMP/err" || fail "says $(cat "$TMP/err")"
+kedge sample --tokens 14 "$TMP/model" -- "the anch" 2>/dev/null | cmp -s - "$TMP/one" || fail "not the same twice"
+# Ten tokens end within the ö: no half of a character is shown.
+kedge sample "$TMP/model" "the anch" --tokens 1 2>/dev/null | od -An -c >"$TMP/half"
+grep -q '357 277 275' "$TMP/half" || fail "half a character: $(cat "$TMP/half")"
+kedge sample "$TMP/model" "the anch" --tokens 0 >"$TMP/none" 2>&1 || fail "no tokens: $(cat "$TMP/none")"
+[ "$(cat "$TMP/none")" = "the anch" ] || fail "no tokens: $(cat "$TMP/none")"
+
+sampled() { kedge sample "$TMP/model" "zq" --tokens 40 --temperature 8 "$@" 2>/dev/null | cksum; }
+[ "$(sampled --seed 3)" = "$(sampled --seed 3)" ] || fail "the same seed gives another text"
+[ "$(sampled --seed 3)" != "$(sampled --seed 4)" ] || fail "another seed gives the same text"
+[ "$(sampled --top-p 0)" = "$(kedge sample "$TMP/model" "zq" --tokens 40 2>/dev/null | cksum)" ] || fail "top-p 0 is not greedy"
+
+# What cannot be.
+refused() { # STATUS WORDS OPTIONS...
+    status=$1 words=$2
+    shift 2
+    kedge sample "$@" >"$TMP/out" 2>&1
+    got=$?
+    [ "$got" = "$status" ] && [ "$(wc -l <"$TMP/out")" = 1 ] && grep -q -- "$words" "$TMP/out" || fail "sample $*: status $got, $(cat "$TMP/out")"
+}
+refused 2 'prompt is empty' "$TMP/model" ""
+refused 2 'temperature -1' "$TMP/model" x --temperature=-1
+refused 2 'top-p 2' "$TMP/model" x --top-p 2
+refused 2 'needs MODEL_DIR PROMPT' "$TMP/model"
+refused 1 'config.json' "$TMP/nothing" x
+cp -r "$TMP/model" "$TMP/cut"
+head -c 3000 "$TMP/model/model.safetensors" >"$TMP/cut/model.safetensors"
+refused 2 'model.safetensors' "$TMP/cut" x

@@ -77,13 +77,13 @@ $(O)/obj/%.o: %.c $(O)/flags
 archives = $(foreach r,$(1),$(call room_archive,$(r)))
 link = $(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group
 
-KEDGE_ROOMS := console ssh/launch ssh/link ssh/wire profiles ssh/base
+KEDGE_ROOMS := console ssh/launch ssh/session ssh/link ssh/wire profiles ssh/base
 KEDGED_ROOMS := scheduler ssh/link ssh/wire profiles ssh/base
 WORKER_ROOMS := gpu/train gpu/model gpu/math ssh/link ssh/wire profiles ssh/base
 
 $(O)/kedge: $(O)/obj/console/main.o $(call archives,$(KEDGE_ROOMS))
 	$(call say,LD,$@)
-	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(jansson_LIBS) $(curses_LIBS) -lm
+	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(jansson_LIBS) $(ssh2_LIBS) $(curses_LIBS) -lm
 $(O)/kedged: $(O)/obj/scheduler/main.o $(call archives,$(KEDGED_ROOMS))
 	$(call say,LD,$@)
 	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) -lm

@@ -2,10 +2,8 @@
 
 #include <stdbool.h>
 #include <string.h>
-#include <strings.h>
 
 #include "console/command.h"
-#include "console/keys.h"
 #include "ssh/base/text.h"
 
 static const struct args_option options[] = {
@@ -23,8 +21,8 @@ static const struct args_option options[] = {
     {OPTION_HEADLESS, "headless", 0, NULL, "watch with one line a second instead of a screen"},
     {OPTION_NOW, "now", 0, NULL, "do not wait for the step to end: kill after a short grace"},
     {OPTION_NO_WAIT, "no-wait", 0, NULL, "return when the order is accepted, not when it is in use"},
+    {OPTION_ACCEPT_NEW, "accept-new", 0, NULL, "trust and note the keys of hosts that are not known yet (never a changed one)"},
     {OPTION_ONCE, "once", 0, NULL, "print a view of the screen as text, once"},
-    {OPTION_VIEW, "view", 0, "NAME", "the view to begin with: run, links, hosts, knobs, events"},
     {OPTION_READ_ONLY, "read-only", 0, NULL, "only look: keys that change a run do nothing"},
     {OPTION_DTYPE, "dtype", 0, "FORMAT", "of the weights: f32, bf16 or f16 (default: as the model came, else f32)"},
     {OPTION_TOKENS, "tokens", 0, "N", "how many to write at most (default 128; 256 for an answer)"},
@@ -89,14 +87,6 @@ static int take_color(const char *value, struct args *args, struct why *why)
     return why_set(why, ERR_INVALID, "--color=%s: say auto, always or never", value);
 }
 
-static int take_view(const char *value, struct args *args, struct why *why)
-{
-    for (int panel = PANEL_RUN; panel < PANEL_COUNT; panel++)
-        if (strcasecmp(value, keys_panel_name((enum panel)panel)) == 0)
-            args->view = value;
-    return args->view ? 0 : why_set(why, ERR_INVALID, "--view=%s: say run, links, anchor, hosts, knobs or events", value);
-}
-
 static int take_option(const struct args_option *option, const char *value, struct args *args, struct why *why)
 {
     args->options |= option->bit;
@@ -110,8 +100,6 @@ static int take_option(const struct args_option *option, const char *value, stru
     case OPTION_DTYPE:
         args->dtype = value;
         return 0;
-    case OPTION_VIEW:
-        return take_view(value, args, why);
     case OPTION_VERBOSE:
         args->verbose++;
         return 0;

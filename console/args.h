@@ -43,8 +43,8 @@ enum option {
     OPTION_TOKENIZER = 1 << 25,
     OPTION_THREADS = 1 << 26,
     OPTION_TOKENS_EACH = 1 << 27,
-    OPTION_ONCE = 1 << 28,
-    OPTION_VIEW = 1 << 29,
+    OPTION_ACCEPT_NEW = 1 << 28,
+    OPTION_ONCE = 1 << 29,
     OPTION_READ_ONLY = 1 << 30,
 };
 #define OPTIONS_GLOBAL (OPTION_COLOR | OPTION_PLAIN | OPTION_ASCII | OPTION_VERBOSE | OPTION_VERSION | OPTION_HELP)
@@ -68,7 +68,6 @@ struct args {
     const char *from;              /* --from TEMPLATE */
     const char *dtype;             /* --dtype FORMAT */
     const char *values[32];        /* what was given to each option that takes a value, by the number of its bit */
-    const char *view;              /* --view NAME */
     const char *words[ARGS_MOST];  /* what stands behind the command; points into argv */
     int word_count;
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "console/ask.h"
 #include "console/command.h"
 #include "console/draft.h"
 #include "console/screen.h"
@@ -19,22 +20,33 @@
 #include "ssh/launch/clean.h"
 #include "ssh/launch/launch.h"
 #include "ssh/launch/prepare.h"
+#include "ssh/launch/sweep.h"
 
 struct beginning {
     const struct style *style;
     bool quiet; /* JSON lines only */
     bool done;
+    bool accept_new;
+    struct ask *ask;              /* NULL = nobody is here */
+    bool touched[PROFILE_HOSTS];  /* something may live there */
     struct why why;
 };
 
 static void on_changed(const char *what, enum launch_state state, const char *text, void *arg)
 {
     struct beginning *beginning = arg;
-    if (beginning->quiet || state == LAUNCH_WAITING || state == LAUNCH_STARTING)
+    if (beginning->quiet)
         return;
     if (state == LAUNCH_READY)
         printf("%s is ready%s%s\n", what, *text ? " at " : "", text);
+    else if (state == LAUNCH_PREPARING)
+        printf("%s: %s\n", strncmp(what, "agent@", 6) == 0 ? what + 6 : what, text);
     fflush(stdout);
+}
+
+static void on_ask(struct session *session, const struct session_question *question, void *arg)
+{
+    ask_question(session, question, ((struct beginning *)arg)->ask);
 }
 
 static void on_done(int err, const char *reason, void *arg)
@@ -43,6 +55,13 @@ static void on_done(int err, const char *reason, void *arg)
     beginning->done = true;
     if (err)
         why_set(&beginning->why, err, "%s", reason);
+}
+
+static void on_swept(const struct profile_host *host, int err, int ended, const char *reason, void *arg)
+{
+    (void)host, (void)ended, (void)arg;
+    if (err)
+        fprintf(stderr, "kedge: %s\n", reason);
 }
 
 static int take_signals(struct loop *loop, struct why *why)
@@ -55,9 +74,25 @@ static int take_signals(struct loop *loop, struct why *why)
     return 0;
 }
 
-/* What was started for a run that does not come to be. */
-static void take_back(const char *folder, uint64_t run_id)
+static void on_all_swept(int err, const char *reason, void *arg)
 {
+    (void)err, (void)reason;
+    *(bool *)arg = true;
+}
+
+/* What was started for a run that does not come to be: here, and on the hosts where something may live. */
+static void take_back(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id,
+                      const struct beginning *beginning)
+{
+    const struct sweep_callbacks callbacks = {.host = on_swept, .done = on_all_swept};
+    char known[RUNS_PATH + 16];
+    bool swept = !sweep_wanted(profile, beginning->touched);
+    runs_known_hosts(known, sizeof known);
+    struct sweep *sweep = swept ? NULL : sweep_new(loop, profile, run_id, beginning->touched, 3 * CLOCK_SECOND, known, &callbacks, &swept);
+    while (!swept)
+        loop_run_once(loop, CLOCK_SECOND);
+    sweep_free(sweep);
+
     struct clean *clean = mem_new(sizeof *clean);
     clean_init(clean, folder, run_id, 3 * CLOCK_SECOND);
     while (clean_step(clean, clock_now_ns(), &(struct why){0}) == ERR_AGAIN)
@@ -70,15 +105,21 @@ static int start_programs(struct loop *loop, const struct profile *profile, cons
                           bool only_head,
                           struct beginning *beginning)
 {
-    const struct launch_callbacks callbacks = {.changed = on_changed, .done = on_done};
-    struct launch *launch = launch_new(loop, profile, folder, run_id, only_head, &callbacks, beginning, &beginning->why);
+    const struct launch_options options = {.only_head = only_head, .accept_new = beginning->accept_new};
+    beginning->ask = beginning->quiet ? NULL : ask_new(loop);
+    const struct launch_callbacks callbacks = {.changed = on_changed, .done = on_done, .ask = beginning->ask ? on_ask : NULL};
+    struct launch *launch = launch_new(loop, profile, folder, run_id, &options, &callbacks, beginning, &beginning->why);
     while (launch && !beginning->done && !watch_is_interrupted())
         loop_run_once(loop, CLOCK_SECOND);
+    if (launch)
+        memcpy(beginning->touched, launch_touched(launch), sizeof beginning->touched);
+    ask_free(beginning->ask);
+    beginning->ask = NULL;
     launch_free(launch);
     return beginning->why.err;
 }
 
-static int launch_run(struct loop *loop, const struct profile *profile, const char *source, char *folder, size_t folder_size,
+static int launch_run(struct loop *loop, struct profile *profile, const char *source, char *folder, size_t folder_size,
                       struct beginning *beginning)
 {
     char backend[RUNS_PATH];
@@ -87,13 +128,15 @@ static int launch_run(struct loop *loop, const struct profile *profile, const ch
     if (!err)
         err = prepare_sibling("kedge-cpu.so", backend, sizeof backend, &beginning->why);
     if (!err)
+        err = launch_resolve(profile, &beginning->why);
+    if (!err)
         err = prepare_run(profile, source, folder, folder_size, &run_id, &beginning->why);
     if (err)
         return visit_fail(&beginning->why);
     err = start_programs(loop, profile, folder, run_id, false, beginning);
     if (!err && !watch_is_interrupted())
         return EXIT_DONE;
-    take_back(folder, run_id);
+    take_back(loop, profile, folder, run_id, beginning);
     if (err)
         return visit_fail(&beginning->why);
     fprintf(stderr, "kedge: interrupted while '%s' was starting: what had started was ended again\n", profile->name);
@@ -110,7 +153,8 @@ static int follow(struct loop *loop, const char *folder, const char *run, const 
 
 int begin_run(const struct args *args, const struct style *style)
 {
-    struct beginning beginning = {.style = style, .quiet = args->options & OPTION_JSON};
+    struct beginning beginning = {
+        .style = style, .quiet = args->options & OPTION_JSON, .accept_new = args->options & OPTION_ACCEPT_NEW};
     char source[RUNS_PATH], folder[RUNS_PATH] = "";
     struct profile *profile = mem_new(sizeof *profile);
     struct loop *loop = NULL;

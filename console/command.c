@@ -42,23 +42,28 @@ static const struct command commands[] = {
     },
     {
         .name = "run", .arguments = "PROFILE", .least = 1, .most = 1,
-        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON,
+        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON | OPTION_ACCEPT_NEW,
         .function = begin_run, .help = "start a run and watch it",
         .details = "The profile is checked, a run folder with fresh credentials is made, then the scheduler and the "
                    "agents are started in sessions of their own. On a terminal the screen opens then (see KEYS in kedge(1)); "
                    "with --headless, --plain or elsewhere one line a second says how the training goes, and events "
                    "are lines of their own.\n\n"
+                   "Hosts over SSH are logged in to all at once. Programs, text and checkpoints are sent where they are "
+                   "not there yet. A host whose key is not known is asked about on a terminal; elsewhere it is refused "
+                   "unless its key is pinned (host_key) or --accept-new is given. A key that has changed is always refused.\n\n"
                    "Leaving the screen, Ctrl-C, closing the terminal or killing this program leaves the run as it is; only 'kedge stop' "
                    "ends it. While the programs are still starting, Ctrl-C ends them again.\n\n"
                    "The exit code is 0 when all steps were trained or you left the screen with q, 1 when the run was stopped or "
                    "failed, 130 after Ctrl-C or a signal. With --json every line is one JSON object of type state or event.",
     },
     {
-        .name = "attach", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_HEADLESS | OPTION_JSON | OPTION_READ_ONLY | OPTION_VIEW | OPTION_ONCE,
+        .name = "attach", .arguments = "RUN [VIEW]", .least = 1, .most = 2,
+        .options = OPTION_HEADLESS | OPTION_JSON | OPTION_READ_ONLY | OPTION_ONCE,
         .function = begin_attach, .help = "watch a run that is going",
         .details = "As 'kedge run' watches. Any number of consoles may watch, and none is special. When the scheduler "
                    "of the run has died and its processes live, a new scheduler is started that takes them back.\n\n"
-                   "The screen shows the record of a run that is over, too. --once prints one view of it as text, "
+                   "The screen begins with VIEW (run, links, anchor, hosts, knobs or events; default run). It shows the record of a "
+                   "run that is over, too. --once prints one view of it as text, "
                    "80 columns wide and 24 lines high unless COLUMNS and LINES say otherwise.",
     },
     {

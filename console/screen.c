@@ -366,12 +366,16 @@ static int say_left(const struct view *view)
     return EXIT_DONE;
 }
 
-static enum panel panel_of(const struct args *args)
+/* The second word of `kedge attach`; PANEL_COUNT when there is no such view. */
+static enum panel panel_of(const struct args *args, struct why *why)
 {
-    for (int panel = 0; args->view && panel < PANEL_COUNT; panel++)
-        if (strcasecmp(args->view, keys_panel_name((enum panel)panel)) == 0)
+    if (args->word_count < 2)
+        return PANEL_RUN;
+    for (int panel = PANEL_RUN; panel < PANEL_COUNT; panel++)
+        if (strcasecmp(args->words[1], keys_panel_name((enum panel)panel)) == 0)
             return (enum panel)panel;
-    return PANEL_RUN;
+    why_set(why, ERR_INVALID, "there is no view '%.40s': say run, links, anchor, hosts, knobs or events", args->words[1]);
+    return PANEL_COUNT;
 }
 
 bool screen_is_wanted(const struct args *args, const struct style *style)
@@ -386,7 +390,8 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     int code = -1, rows, columns;
     screen->loop = loop;
     view_init(&screen->view, style, args->options & OPTION_READ_ONLY);
-    int err = take_signals(loop, &why);
+    enum panel panel = panel_of(args, &why);
+    int err = panel == PANEL_COUNT ? why.err : take_signals(loop, &why);
     if (!err && run[0])
         err = open_run(screen, run, &why);
     if (err) {
@@ -400,7 +405,7 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     }
     if (run[0]) {
         begin_recall(screen);
-        screen->view.panel = panel_of(args);
+        screen->view.panel = panel;
     }
     list_runs(screen);
     terminal_size(screen->terminal, &rows, &columns);
@@ -455,14 +460,15 @@ int screen_once(const char *run, const struct args *args, const struct style *st
     struct why why = {0};
     int rows = number_from("LINES", 24), columns = number_from("COLUMNS", 80), code = EXIT_DONE;
     view_init(&screen->view, style, true);
-    screen->loop = loop_new(&why);
+    enum panel panel = panel_of(args, &why);
+    screen->loop = panel == PANEL_COUNT ? NULL : loop_new(&why);
     if (!screen->loop || open_run(screen, run, &why) != 0 || client_wait_complete(screen->client, &why) != 0) {
         code = visit_fail(&why);
         goto end_screen;
     }
     begin_recall(screen);
     client_wait(screen->client, is_recalled, screen, 10 * CLOCK_SECOND, &(struct why){0}); /* what is not there by then is not drawn */
-    screen->view.panel = panel_of(args);
+    screen->view.panel = panel;
     surface_init(&screen->surface, rows, columns, style->ascii);
     draw(screen);
     read_log(screen);

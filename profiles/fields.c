@@ -39,7 +39,7 @@ static const char *const powers[] = {[POWER_ALTERNATING] = "alternating", [POWER
 static const char *const tables[] = {[TABLE_PAYLOAD] = "payload", [TABLE_BF16] = "bf16", [TABLE_INT8] = "int8",
                                      [TABLE_TOUCHED] = "rows", [TABLE_LOW_RANK] = "powersgd", NULL};
 static const char *const securities[] = {[SECURITY_TLS] = "tls", [SECURITY_PLAIN] = "plain", NULL};
-static const char *const host_kinds[] = {[HOST_LOCAL] = "local", NULL};
+static const char *const host_kinds[] = {[HOST_LOCAL] = "local", [HOST_SSH] = "ssh", NULL};
 
 static const struct field rows[] = {
     {.section = "run", .key = "name", .type = FIELD_TEXT, .unit = "", .initial = "", .applier = APPLIES_CONSOLE,
@@ -60,6 +60,14 @@ static const struct field rows[] = {
     {.section = "run", .key = "listen", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "127.0.0.1:0",
      .applier = APPLIES_SCHEDULER, IN_RUN(listen),
      .help = "Where the scheduler waits for its hosts. Port 0 takes any free port."},
+    {.section = "run", .key = "announce", .type = FIELD_TEXT, .unit = "HOST[:PORT]", .initial = "",
+     .applier = APPLIES_CONSOLE, IN_RUN(announce),
+     .help = "How the hosts reach the scheduler from outside, when that is not where it listens: a public name, the "
+             "port that a router or a container maps. Without a port, the one that it listens on."},
+    {.section = "run", .key = "head", .type = FIELD_TEXT, .unit = "HOST", .initial = "", .applier = APPLIES_CONSOLE,
+     IN_RUN(head),
+     .help = "The host of this profile where the scheduler runs, so that the run does not need this machine. Without it, "
+             "the scheduler runs on the machine where kedge run was said."},
     {.section = "run", .key = "log", .type = FIELD_CHOICE, .unit = "", .choices = log_levels, .initial = "info",
      .applier = APPLIES_ALL_STAGES, IN_RUN(log_level),
      .help = "How much the log files say."},
@@ -233,7 +241,7 @@ static const struct field rows[] = {
      .help = "Copies of the whole pipeline that train on different windows and exchange what they learnt now and then."},
 
     {.section = "sync", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e6,
-     .initial = "30", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_every),
+     .initial = "30", .live = true, .applier = APPLIES_ALL_STAGES, IN_RUN(sync_every),
      .help = "Steps after which the same part of the weights is exchanged between replicas again."},
     {.section = "sync", .key = "fragments", .type = FIELD_INTEGER, .unit = "fragments", .minimum = 1, .maximum = 1024,
      .initial = "3", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_fragments),
@@ -245,14 +253,14 @@ static const struct field rows[] = {
      .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_overlap),
      .help = "Steps that are trained while an exchange is under way. What is not there then is waited for."},
     {.section = "sync", .key = "merge", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.5",
-     .applier = APPLIES_ALL_STAGES, IN_RUN(sync_merge),
+     .live = true, .applier = APPLIES_ALL_STAGES, IN_RUN(sync_merge),
      .help = "Share of a replica's own weights that stays when the common ones come in."},
     {.section = "sync", .key = "outer", .type = FIELD_CHOICE, .unit = "", .choices = outers, .initial = "nesterov",
      .applier = APPLIES_ALL_STAGES, IN_RUN(sync_outer),
      .help = "Optimiser of the common weights. Without one they become the mean of the replicas, and with sync.every = 1 "
              "gradients are averaged instead in every step: synchronous data parallelism."},
     {.section = "sync", .key = "outer_rate", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 10, .initial = "0.7",
-     .applier = APPLIES_ALL_STAGES, IN_RUN(outer_rate),
+     .live = true, .applier = APPLIES_ALL_STAGES, IN_RUN(outer_rate),
      .help = "Learning rate of the outer optimiser."},
     {.section = "sync", .key = "outer_momentum", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999,
      .initial = "0.9", .applier = APPLIES_ALL_STAGES, IN_RUN(outer_momentum),
@@ -261,8 +269,9 @@ static const struct field rows[] = {
      .applier = APPLIES_ALL_STAGES, IN_RUN(sync_payload),
      .help = "How the change of a matrix travels. Vectors always travel as bf16, or as fp32 with it."},
     {.section = "sync", .key = "rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 512,
-     .initial = "16", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_rank),
-     .help = "Rank of PowerSGD: how many directions of a matrix's change travel in a round."},
+     .initial = "16", .live = true, .applier = APPLIES_ALL_STAGES, IN_RUN(sync_rank),
+     .help = "Rank of PowerSGD: how many directions of a matrix's change travel in a round. While a run goes on at most what it "
+             "began with: memory was taken for that."},
     {.section = "sync", .key = "power", .type = FIELD_CHOICE, .unit = "", .choices = powers, .initial = "alternating",
      .applier = APPLIES_ALL_STAGES, IN_RUN(sync_power),
      .help = "PowerSGD sends one factor a round, left and right in turn, or both in two exchanges."},
@@ -295,13 +304,26 @@ static const struct field rows[] = {
 
     {.section = "host", .key = "kind", .type = FIELD_CHOICE, .unit = "", .choices = host_kinds, .initial = "local",
      .applier = APPLIES_CONSOLE, IN_HOST(kind),
-     .help = "How the host is reached: local is this machine."},
+     .help = "How the host is reached: local is this machine; ssh is the one that host.ssh says, or, without that, the "
+             "one that ssh finds under the section's name. With host.ssh given, ssh is meant."},
+    {.section = "host", .key = "ssh", .type = FIELD_TEXT, .unit = "[USER@]HOST[:PORT]", .initial = "",
+     .applier = APPLIES_CONSOLE, IN_HOST(ssh),
+     .help = "Where to log in, or an alias of ~/.ssh/config: name, port, user, keys, jump hosts and known hosts of an alias "
+             "are those that the ssh program would use."},
+    {.section = "host", .key = "identity", .type = FIELD_TEXT, .unit = "FILE", .initial = "", .applier = APPLIES_CONSOLE,
+     IN_HOST(identity),
+     .help = "The private key to log in with. Without it, the keys of the ssh-agent and those that ssh would try."},
+    {.section = "host", .key = "host_key", .type = FIELD_TEXT, .unit = "sha256:...", .initial = "",
+     .applier = APPLIES_CONSOLE, IN_HOST(host_key),
+     .help = "The fingerprint of the host's key, as ssh-keygen -l prints it. Then only this key is trusted and no file of "
+             "known hosts is asked."},
     {.section = "host", .key = "listen", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "127.0.0.1:0",
      .applier = APPLIES_AGENT, IN_HOST(listen),
      .help = "Where the stages of the host wait for their neighbours. Port 0 takes any free port."},
-    {.section = "host", .key = "announce", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "",
+    {.section = "host", .key = "announce", .type = FIELD_TEXT, .unit = "HOST[:PORT]", .initial = "",
      .applier = APPLIES_AGENT, IN_HOST(announce),
-     .help = "How the neighbours reach that place from outside. Without it, as it was bound."},
+     .help = "How the neighbours reach that place from outside. Without a port, the one that was bound. Without it, as it "
+             "was bound; for a host over SSH that listens on all its addresses, the name that SSH reached it by."},
     {.section = "host", .key = "uplink", .type = FIELD_RATE, .unit = "", .minimum = 0, .maximum = RATE_MOST,
      .initial = "0", .applier = APPLIES_SCHEDULER, IN_HOST(uplink_bps),
      .help = "What the host may send altogether; its stages share it. 0 sets no limit."},

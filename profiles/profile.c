@@ -74,6 +74,14 @@ struct profile_host *profile_find_host(struct profile *profile, const char *name
     return NULL;
 }
 
+const struct profile_host *profile_head(const struct profile *profile)
+{
+    for (int64_t i = 0; i < profile->host_count && profile->head[0]; i++)
+        if (strcmp(profile->hosts[i].name, profile->head) == 0)
+            return profile->hosts[i].kind == HOST_LOCAL ? NULL : &profile->hosts[i];
+    return NULL;
+}
+
 /* ---- one value by its full name ---- */
 
 struct place {

@@ -21,15 +21,15 @@
 #define PROFILE_MAX_STAGES 64 /* processes: stages of all replicas together */
 #define PROFILE_MAX_REPLICAS 16
 #define PROFILE_ROWS 128
-#define PROFILE_HOST_ROWS 8
+#define PROFILE_HOST_ROWS 16
 #define PROFILE_SET (-1)
 #define PROFILE_NAME 40 /* longest name of a run or host: they become file names */
 #define PROFILE_NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 #define PROFILE_NAME_RULE "1 to 40 letters, digits, '-', '_' or '.', not beginning with '.' or '-'"
-#define PROFILE_SETTINGS_BYTES (64 * 1024) /* of a profile with all its hosts */
+#define PROFILE_SETTINGS_BYTES (128 * 1024) /* of a profile with all its hosts */
 #define PROFILE_MESSAGE_BYTES (255 << 20)  /* of a micro-batch at a boundary; the wire carries a little more */
 
-enum host_kind { HOST_LOCAL };
+enum host_kind { HOST_LOCAL, HOST_SSH };
 enum model_rope { ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3 }; /* as enum model_scaling */
 enum model_head { HEAD_UNTIED, HEAD_TIED };
 enum data_tokenizer { TOKENIZER_BYTES, TOKENIZER_MODEL };
@@ -50,7 +50,10 @@ enum road_security { SECURITY_TLS, SECURITY_PLAIN };
 
 struct profile_host {
     char name[64];              /* from the section's name, not a row */
-    int kind;                   /* host.kind */
+    int kind;                   /* host.kind; HOST_SSH also when host.ssh is given alone */
+    char ssh[128];              /* host.ssh: [USER@]HOST[:PORT] or an alias; "" with kind ssh = the section's name */
+    char identity[PROFILE_TEXT]; /* host.identity: a key file, "" = those that ssh would try */
+    char host_key[96];          /* host.host_key: sha256:…, "" = known_hosts decide */
     char listen[128];           /* host.listen: address to bind data roads, default 127.0.0.1:0 */
     char announce[128];         /* host.announce: how others reach it, "" = as bound */
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
@@ -66,6 +69,8 @@ struct profile {
     int64_t steps;              /* run.steps */
     uint64_t timeout_ns;        /* run.timeout: the one base number; see profiles/timeouts.h */
     char listen[128];           /* run.listen: control address of kedged, 127.0.0.1:0 */
+    char announce[128];         /* run.announce: how hosts reach it, HOST[:PORT]; "" = as bound */
+    char head[64];              /* run.head: the host where kedged runs; "" = the operator's machine */
     int log_level;              /* run.log: enum log_level */
 
     /* [model] */
@@ -177,6 +182,7 @@ int profile_get(const struct profile *profile, const char *name, char *out, size
 
 bool profile_name_usable(const char *name); /* of a run or host: PROFILE_NAME_RULE */
 struct profile_host *profile_find_host(struct profile *profile, const char *name); /* NULL when there is none */
+const struct profile_host *profile_head(const struct profile *profile); /* of run.head; NULL = the operator's machine */
 /* With the defaults of the host rows; NULL when the name is no good, taken, or there is no room. */
 struct profile_host *profile_add_host(struct profile *profile, const char *name, struct why *why);
 
@@ -184,6 +190,10 @@ struct profile_host *profile_add_host(struct profile *profile, const char *name,
 int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why);
 /* Hostile input: every line must be a row in range. Rows that are missing keep their defaults. */
 int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *profile, struct why *why);
+/* May `name` have the value that it has in `changed`, in a run that began with `begun`? 0, or ERR_REFUSED with the reason: what the
+ * table's range does not say (profile_live.c). */
+int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why);
+int profile_rounds_under_way(const struct profile *profile); /* most exchanges of a stage at a time: gpu/train/fragments.c */
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
 
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -136,6 +137,14 @@ static void check_data(struct checking *checking)
             complain(checking, "data.path", "data.path: no file is named %s", word);
 }
 
+/* What an announced address may be: HOST:PORT, or a bare HOST whose port will be known when it is bound. */
+static bool is_address(const char *text, bool port_zero);
+static bool is_announcement(const char *text)
+{
+    bool bracketed = text[0] == '[' && text[strlen(text) - 1] == ']' && strlen(text) > 2;
+    return is_address(text, false) || bracketed || text[strcspn(text, ":[] /")] == '\0';
+}
+
 /* HOST:PORT or [V6]:PORT */
 static bool is_address(const char *text, bool port_zero)
 {
@@ -166,9 +175,61 @@ static void check_addresses(struct checking *checking)
             complain(checking, name, "host.listen = %s is not HOST:PORT; write 127.0.0.1:0 for any free port here",
                      host->listen);
         snprintf(name, sizeof name, "host.%s.announce", host->name);
-        if (host->announce[0] && !is_address(host->announce, false))
-            complain(checking, name, "host.announce = %s is not HOST:PORT with the port that others dial", host->announce);
+        if (host->announce[0] && !is_announcement(host->announce))
+            complain(checking, name, "host.announce = %s is not HOST:PORT with the port that others dial, nor a HOST",
+                     host->announce);
     }
+    if (p->announce[0] && !is_announcement(p->announce))
+        complain(checking, "run.announce", "run.announce = %s is not HOST:PORT with the port that hosts dial, nor a HOST",
+                 p->announce);
+}
+
+/* A pin: "sha256:" and 43 letters of base64. */
+static bool is_pin(const char *text)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t length = strncasecmp(text, "sha256:", 7) == 0 ? strspn(text + 7, letters) : 0;
+    return length == 43 && (text[50] == '\0' || strcmp(text + 50, "=") == 0);
+}
+
+/* [USER@]HOST[:PORT]. What begins with '-' would be an option of the ssh program. */
+static bool is_login(const char *text)
+{
+    const char *at = strrchr(text, '@'), *host = at ? at + 1 : text;
+    if (text[0] == '-' || at == text || !*host || *host == '-' || text[strcspn(text, " \t'\"\\$`;|&<>()")] != '\0')
+        return false;
+    const char *colon = host[0] == '[' ? strstr(host, "]:") : strchr(host, ':');
+    if (!colon || (host[0] != '[' && strchr(colon + 1, ':'))) /* a bare IPv6 address has no port */
+        return true;
+    char whole[140];
+    snprintf(whole, sizeof whole, "%s", host);
+    return is_address(whole, false);
+}
+
+static void check_logins(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    char name[PROFILE_NAME + 32];
+    bool head = !p->head[0];
+    for (int64_t i = 0; i < p->host_count; i++) {
+        const struct profile_host *host = &p->hosts[i];
+        head |= strcmp(p->head, host->name) == 0;
+        snprintf(name, sizeof name, "host.%s.ssh", host->name);
+        if (host->ssh[0] && host->kind == HOST_LOCAL)
+            complain(checking, name, "host %s is said to be local and to be reached by ssh = %s: remove one of them", host->name,
+                     host->ssh);
+        else if (host->ssh[0] && !is_login(host->ssh))
+            complain(checking, name, "host.ssh = %s is not [USER@]HOST[:PORT] or an alias of ~/.ssh/config", host->ssh);
+        snprintf(name, sizeof name, "host.%s.host_key", host->name);
+        if (host->host_key[0] && !is_pin(host->host_key))
+            complain(checking, name, "host.host_key = %s is no fingerprint: write sha256: and the 43 letters that "
+                     "ssh-keygen -lf shows", host->host_key);
+        snprintf(name, sizeof name, "host.%s.identity", host->name);
+        if (host->identity[0] && access(host->identity, R_OK) != 0)
+            complain(checking, name, "host.identity: the key file %s cannot be read", host->identity);
+    }
+    if (!head)
+        complain(checking, "run.head", "run.head = %s is no host of this profile", p->head);
 }
 
 static void check_hosts(struct checking *checking)
@@ -218,6 +279,7 @@ int profile_check(const struct profile *profile, const char *file, struct compla
     }
     check_data(&checking);
     check_addresses(&checking);
+    check_logins(&checking);
     check_hosts(&checking);
     check_replicas(&checking);
     if (profile->codec == CODEC_DENSE && is_given(&checking, "mask.rate"))

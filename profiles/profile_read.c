@@ -222,6 +222,22 @@ static void finish_paths(struct reading *reading)
         complaints_add(reading->complaints, reading->file, profile_line(profile, "model.path"), "model.path %s", why.text);
 }
 
+/* ssh = … says by itself what kind of host this is; a key file means what it meant where the profile was read. */
+static void finish_host(struct reading *reading, struct profile_host *host)
+{
+    struct why why = {0};
+    char name[PROFILE_NAME + 32];
+    snprintf(name, sizeof name, "host.%s.kind", host->name);
+    if (host->ssh[0] && !profile_line(reading->profile, name))
+        host->kind = HOST_SSH;
+    snprintf(name, sizeof name, "host.%s.identity", host->name);
+    if (strpbrk(host->identity, " \t"))
+        complaints_add(reading->complaints, reading->file, profile_line(reading->profile, name),
+                       "host.identity must have no blanks");
+    else if (make_absolute(host->identity, sizeof host->identity, &why))
+        complaints_add(reading->complaints, reading->file, profile_line(reading->profile, name), "host.identity %s", why.text);
+}
+
 int profile_read(const char *name, struct profile *profile, struct complaints *complaints, char *found, size_t found_size)
 {
     struct why why = {0};
@@ -247,5 +263,7 @@ int profile_read(const char *name, struct profile *profile, struct complaints *c
     finish_paths(&reading);
     if (profile->host_count == 0)
         profile_add_host(profile, "local", NULL);
+    for (int64_t i = 0; i < profile->host_count; i++)
+        finish_host(&reading, &profile->hosts[i]);
     return complaints->count == before ? 0 : ERR_INVALID;
 }

@@ -14,6 +14,7 @@ struct pending {
 
 struct knobs {
     struct profile profile; /* active values */
+    struct profile begun;   /* what the run began with */
     uint64_t replicas;      /* a bit per replica */
     struct record *record;
     struct pending pending[KNOBS_PENDING]; /* ids ascending, no gaps */
@@ -82,7 +83,7 @@ struct knobs *knobs_new(const struct profile *profile, int replicas, struct reco
 {
     BUG_IF(replicas < 1 || replicas > 64);
     struct knobs *knobs = mem_new(sizeof *knobs);
-    knobs->profile = *profile;
+    knobs->profile = knobs->begun = *profile;
     knobs->replicas = UINT64_MAX >> (64 - replicas);
     knobs->record = record;
     restore(knobs);
@@ -148,6 +149,9 @@ int knobs_propose(struct knobs *knobs, const char *name, const char *value, cons
     *ledger = 0;
     if (strcmp(old_text, new_text) == 0)
         return 0;
+    err = profile_check_live(&knobs->begun, &changed, full, why);
+    if (err < 0)
+        return err;
     uint64_t from_step = newest_step + 2;
     if (from_step > last_step)
         return why_set(why, ERR_REFUSED, "%s=%s would begin at step %llu, and the run ends at step %llu", full, new_text,

@@ -12,7 +12,8 @@
 #define ATTEMPTS 16
 
 struct powersgd {
-    struct powersgd_settings settings;
+    struct powersgd_settings settings; /* with the rank that is used */
+    int64_t most_rank;
     uint64_t rounds; /* committed; alternating: even ones know the right side, odd ones the left */
     float *basis;    /* of the side that is known, [columns or rows, rank] */
     float *left;     /* two-sided: U of the round under way, [rows, rank] */
@@ -166,6 +167,7 @@ struct powersgd *powersgd_new(const struct powersgd_settings *settings)
     BUG_IF(settings->rank < 1 || settings->rank > POWERSGD_RANK_MOST || settings->rank > least(settings->rows, settings->columns));
     struct powersgd *made = mem_new(sizeof *made);
     made->settings = *settings;
+    made->most_rank = settings->rank;
     made->basis = mem_large((size_t)side * sizeof(float));
     made->left = mem_large((size_t)(settings->rows * settings->rank) * sizeof(float));
     made->error = mem_large((size_t)all * sizeof(float));
@@ -215,7 +217,23 @@ int64_t powersgd_count(const struct powersgd *p, int exchange)
 
 int64_t powersgd_most_count(const struct powersgd *p, int exchange)
 {
-    return p->settings.two_sided ? powersgd_count(p, exchange) : longer(&p->settings) * p->settings.rank;
+    int64_t side = !p->settings.two_sided ? longer(&p->settings) : exchange == 1 ? p->settings.columns : p->settings.rows;
+    return side * p->most_rank;
+}
+
+void powersgd_set_rank(struct powersgd *p, int64_t rank)
+{
+    int64_t side = knows_left(p) ? p->settings.rows : p->settings.columns, had = p->settings.rank;
+    BUG_IF(p->begun || rank < 1 || rank > p->most_rank);
+    for (int64_t row = 0; row < side && rank < had; row++)
+        memmove(p->basis + row * rank, p->basis + row * had, (size_t)rank * sizeof *p->basis);
+    for (int64_t row = side - 1; row >= 0 && rank > had; row--) {
+        memmove(p->basis + row * rank, p->basis + row * had, (size_t)had * sizeof *p->basis);
+        memset(p->basis + row * rank + had, 0, (size_t)(rank - had) * sizeof *p->basis);
+    }
+    p->settings.rank = rank;
+    if (rank > had) /* columns of zeros are replaced */
+        powersgd_orthonormalize(p->basis, side, rank, p->settings.seed, 2 * p->rounds, p->scratch);
 }
 
 void powersgd_begin(struct powersgd *p, const float *given)

@@ -36,6 +36,7 @@ struct powersgd_settings {
 /* Does it send less than the whole matrix? Who is not worth it is sent whole. */
 bool powersgd_pays(int64_t rows, int64_t columns, int64_t rank, bool two_sided);
 
+/* settings->rank is the largest that powersgd_set_rank can set. */
 struct powersgd *powersgd_new(const struct powersgd_settings *settings); /* NULL: no memory */
 void powersgd_free(struct powersgd *powersgd);
 uint64_t powersgd_memory(const struct powersgd_settings *settings);
@@ -50,6 +51,9 @@ void powersgd_turn(struct powersgd *powersgd, const float *mean); /* two-sided: 
 /* own: what this replica's contribution to the last exchange decodes to; decoded[m,n] is the agreed result. */
 void powersgd_commit(struct powersgd *powersgd, const float *own, const float *mean, float kept, float *decoded);
 void powersgd_drop(struct powersgd *powersgd); /* the round failed, in whatever state it is */
+
+/* Between two rounds: fewer directions, the first ones of the basis, or more, new ones drawn. The error stays. */
+void powersgd_set_rank(struct powersgd *powersgd, int64_t rank);
 
 const float *powersgd_error(const struct powersgd *powersgd);
 /* Of who joins late: [powersgd_basis_count] floats and the number of rounds; its error is zero. */

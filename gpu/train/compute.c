@@ -142,6 +142,11 @@ static int accept_sync(struct compute *compute, struct letter *letter)
     return post_accept(compute, letter);
 }
 
+static int accept_agree(struct compute *compute, struct letter *letter)
+{
+    return agree_accept(compute, letter);
+}
+
 static int accept_start(struct compute *compute, struct letter *letter)
 {
     struct wire_start start;
@@ -190,7 +195,7 @@ static const struct {
 } acceptors[] = {
     {WIRE_ACT, accept_act},   {WIRE_GRAD, accept_grad},   {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
     {WIRE_TIED, accept_tied}, {WIRE_SYNC, accept_sync},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},
-    {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},
+    {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},   {WIRE_AGREE, accept_agree},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)

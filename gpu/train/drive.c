@@ -4,7 +4,8 @@
  *
  *   EVALUATE (step 0) → TRAIN 1 … N, EVALUATE after every train.evaluate_every-th → EVALUATE (step N) → SAVE → FINISH
  *
- * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. A gradient or loss
+ * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. (What replicas change
+ * together waits for a round: agree.c.) A gradient or loss
  * that is not finite is never applied: the next stamp says so. Three in a row, and stage 0 stamps no more until it is
  * started again.
  */
@@ -76,33 +77,67 @@ void drive_knob(struct compute *compute, const struct wire_knob *knob)
     drive->knob_count += i == drive->knob_count;
 }
 
-static void use_knob(struct compute *compute, const struct wire_knob *knob, uint64_t step)
+bool drive_has_used(const struct compute *compute, uint64_t ledger)
+{
+    return find_used(&compute->drive, ledger) != NULL;
+}
+
+static void drop_waiting(struct drive *drive, int index)
+{
+    drive->knob_count--;
+    memmove(&drive->knobs[index], &drive->knobs[index + 1], (size_t)(drive->knob_count - index) * sizeof *drive->knobs);
+}
+
+bool drive_take_agreed_knob(struct compute *compute, uint64_t step, struct wire_knob *knob)
 {
     struct drive *drive = &compute->drive;
+    for (int i = 0; i < drive->knob_count; i++)
+        if (drive->knobs[i].from_step <= step && agree_takes(compute, drive->knobs[i].name)) {
+            *knob = drive->knobs[i];
+            drop_waiting(drive, i);
+            return true;
+        }
+    return false;
+}
+
+void drive_used_knob(struct compute *compute, const struct wire_knob *knob, uint64_t step)
+{
+    struct drive *drive = &compute->drive;
+    for (int i = 0; i < drive->knob_count; i++)
+        if (drive->knobs[i].ledger == knob->ledger) {
+            drop_waiting(drive, i);
+            break;
+        }
+    drive->used[drive->used_count++ % KNOBS_MOST] = (struct knob_used){.ledger = knob->ledger, .step = step};
+    tell_used(compute, knob, step);
+}
+
+static void use_knob(struct compute *compute, const struct wire_knob *knob, uint64_t step)
+{
     const struct field *field = field_find(knob->name);
     struct why why = {0};
     if (!field || !field->live)
         compute_say(compute, EVENT_WARN, step, "knob", "%s cannot be changed while a run goes on", knob->name);
     else if (profile_set(&compute->settings.profile, knob->name, knob->value, &why) < 0)
         compute_say(compute, EVENT_WARN, step, "knob", "%s", why.text);
-    else {
-        drive->used[drive->used_count++ % KNOBS_MOST] = (struct knob_used){.ledger = knob->ledger, .step = step};
-        tell_used(compute, knob, step);
-    }
+    else
+        drive_used_knob(compute, knob, step);
 }
 
 /* In the order in which they came. */
 static void use_knobs(struct compute *compute, uint64_t step)
 {
     struct drive *drive = &compute->drive;
-    int kept = 0;
-    for (int i = 0; i < drive->knob_count; i++) {
-        if (drive->knobs[i].from_step <= step)
-            use_knob(compute, &drive->knobs[i], step);
-        else
-            drive->knobs[kept++] = drive->knobs[i];
+    int i = 0;
+    while (i < drive->knob_count) {
+        struct wire_knob knob = drive->knobs[i];
+        if (knob.from_step > step || agree_takes(compute, knob.name)) {
+            i++;
+            continue;
+        }
+        drop_waiting(drive, i);
+        use_knob(compute, &knob, step);
     }
-    drive->knob_count = kept;
 }
 
 /* ---- what comes next ---- */
@@ -154,6 +189,7 @@ bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *ste
     if (apply && compute->measured)
         compute->version = (uint32_t)compute->measured;
     stamp->codec_version = compute->version;
+    agree_stamp(compute, stamp);
     stamp->mask_rate = (float)compute->settings.profile.mask_rate;
     return true;
 }

@@ -29,15 +29,15 @@ static int64_t offset(const struct fragments *fragments, int64_t fragment)
 
 bool fragments_sent_at(const struct fragments *fragments, uint64_t step, struct fragment_round *round)
 {
-    uint64_t every = (uint64_t)fragments->every, place = step % every;
-    if (step < 1 || step < every / 2 || step + (uint64_t)fragments->overlap > fragments->last)
+    uint64_t every = (uint64_t)fragments->every, counted = step > fragments->since ? step - fragments->since : 0, place = counted % every;
+    if (counted < 1 || counted < every / 2 || step + (uint64_t)fragments->overlap > fragments->last)
         return false;
     /* The only fragment whose offset can be here. */
     int64_t fragment = ((int64_t)place * fragments->count + fragments->every - 1) / fragments->every;
     if (fragment >= fragments->count || offset(fragments, fragment) != (int64_t)place)
         return false;
     *round = (struct fragment_round){
-        .round = (uint64_t)fragments->count * (step / every) + (uint64_t)fragment,
+        .round = fragments->number + (uint64_t)fragments->count * (counted / every) + (uint64_t)fragment,
         .sent = step,
         .applied = step + (uint64_t)fragments->overlap,
         .fragment = (int)fragment,
@@ -65,7 +65,24 @@ int fragments_in_flight(const struct fragments *fragments)
     return (int)most;
 }
 
+/* Above the numbers of all that is sent up to this step. */
+static uint64_t number_after(const struct fragments *fragments, uint64_t step)
+{
+    uint64_t counted = step > fragments->since ? step - fragments->since : 0;
+    return fragments->number + (uint64_t)fragments->count * (counted / (uint64_t)fragments->every + 1);
+}
+
 uint64_t fragments_end(const struct fragments *fragments)
 {
-    return (uint64_t)fragments->count * (fragments->last / (uint64_t)fragments->every + 1);
+    return number_after(fragments, fragments->last);
+}
+
+struct fragments fragments_change(const struct fragments *fragments, uint64_t step, int64_t every)
+{
+    struct fragments changed = *fragments;
+    uint64_t applied = step + (uint64_t)fragments->overlap;
+    changed.every = every;
+    changed.since = applied > fragments->since ? applied : fragments->since;
+    changed.number = number_after(fragments, step);
+    return changed;
 }

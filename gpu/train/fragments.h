@@ -7,6 +7,9 @@
  * mostly noise), and not at all when it could not be applied any more before the last step, which is followed by a full exchange.
  *
  * Every step has at most one round; rounds are numbered P·⌊t/H⌋ + f: 1 apart from one to the next, the same on all replicas.
+ *
+ * H may change while a run goes on. From the step of the change on nothing is sent any more until all that is under way has been applied;
+ * there the new schedule begins as the first one did at step 0, and rounds are numbered on.
  */
 #ifndef KEDGE_TRAIN_FRAGMENTS_H
 #define KEDGE_TRAIN_FRAGMENTS_H
@@ -24,6 +27,8 @@ struct fragments {
     int64_t overlap; /* τ, 0 … H − 1 */
     int pattern;     /* enum fragment_pattern */
     uint64_t last;   /* last training step; UINT64_MAX = not known */
+    uint64_t since;  /* t counts from after this step, */
+    uint64_t number; /* and rounds from this number: both 0 until H changes */
 };
 
 struct fragment_round {
@@ -43,5 +48,7 @@ bool fragments_applied_at(const struct fragments *fragments, uint64_t step, stru
 int fragments_in_flight(const struct fragments *fragments);
 /* A number above those of all rounds up to the last step: the full exchange at the end counts from here. */
 uint64_t fragments_end(const struct fragments *fragments);
+/* The schedule with another H for what is sent after steps > `step`. */
+struct fragments fragments_change(const struct fragments *fragments, uint64_t step, int64_t every);
 
 #endif

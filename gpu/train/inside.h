@@ -1,6 +1,6 @@
 /*
  * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass),
- * crossing.c (messages of a boundary), tied.c, siblings.c and post.c (other replicas). Everything here belongs to the compute thread.
+ * crossing.c (messages of a boundary), tied.c, siblings.c, post.c and agree.c (other replicas). Everything here belongs to the compute thread.
  */
 #ifndef KEDGE_TRAIN_INSIDE_H
 #define KEDGE_TRAIN_INSIDE_H
@@ -169,6 +169,9 @@ int siblings_after_step(struct compute *compute, uint64_t step);
 int siblings_average(struct compute *compute);
 /* Of the step just trained; where gradients are averaged: the mean of the replicas. */
 double siblings_targets(const struct compute *compute);
+/* agree.c: is this a setting that replicas change together? And what first stages stamp of them. */
+bool agree_takes(const struct compute *compute, const char *name);
+void agree_stamp(const struct compute *compute, struct wire_stamp *stamp);
 void siblings_report(const struct compute *compute, struct wire_sample *sample); /* the newest wait for them */
 
 /* ---- drive.c: stage 0 ---- */
@@ -179,6 +182,10 @@ void drive_judge(struct compute *compute);
 float drive_clip_scale(const struct compute *compute); /* of the newest training step */
 void drive_start(struct compute *compute, const struct wire_start *start);
 void drive_knob(struct compute *compute, const struct wire_knob *knob);
+/* A waiting KNOB of those that replicas change together, if it may be used at that step; it waits no more. */
+bool drive_take_agreed_knob(struct compute *compute, uint64_t step, struct wire_knob *knob);
+bool drive_has_used(const struct compute *compute, uint64_t ledger);
+void drive_used_knob(struct compute *compute, const struct wire_knob *knob, uint64_t step);
 void drive_save(struct compute *compute, const struct wire_save *save);
 
 /* ---- save.c ---- */

@@ -31,6 +31,12 @@ static struct fragments fragments_of(const struct profile *profile)
                               .pattern = profile->sync_pattern, .last = (uint64_t)profile->steps};
 }
 
+struct agreement agreement_of(const struct profile *profile)
+{
+    return (struct agreement){.fragments = fragments_of(profile), .rank = profile->sync_rank, .alpha = (float)profile->sync_merge,
+                              .rate = profile->sync_outer == OUTER_NONE ? 1 : (float)profile->outer_rate};
+}
+
 static int kind_of(const struct profile *profile, const struct carve_tensor *tensor, bool table)
 {
     static const int of_table[] = {[TABLE_BF16] = SYNC_BF16, [TABLE_INT8] = SYNC_INT8, [TABLE_TOUCHED] = SYNC_ROWS,
@@ -61,8 +67,7 @@ void siblings_list(const struct profile *profile, const struct stage_shape *shap
     carve_weights(shape, &at, tensors);
     *list = (struct siblings_list){.index = mem_array((size_t)at.tensors, sizeof *list->index),
                           .tensors = mem_array((size_t)at.tensors, sizeof *list->tensors),
-                          .settings = {.fragments = (int)profile->sync_fragments, .two_sided = profile->sync_power == POWER_TWO_SIDED,
-                                       .kept = (float)(1 - profile->sync_merge)}};
+                          .settings = {.fragments = (int)profile->sync_fragments, .two_sided = profile->sync_power == POWER_TWO_SIDED}};
     for (int i = 0; i < at.tensors; i++) {
         int64_t layer = layer_of(tensors[i].name);
         bool table = layer < 0 && tensors[i].dims == 2;
@@ -77,6 +82,7 @@ void siblings_list(const struct profile *profile, const struct stage_shape *shap
                                   : fragments_of_layer(&fragments, layer - shape->first_layer, shape->layers),
             .kind = kind_of(profile, &tensors[i], table),
             .rank = table && profile->sync_table == TABLE_LOW_RANK ? profile->sync_table_rank : profile->sync_rank,
+            .rank_stays = table && profile->sync_table == TABLE_LOW_RANK,
             .seed = hash_finish(hash_add(hash_add(HASH_START, tensors[i].name, strlen(tensors[i].name)), &profile->seed,
                                          sizeof profile->seed)),
         };
@@ -126,7 +132,7 @@ void siblings_bounds(const struct profile *profile, const struct stage_shape *sh
     siblings_list(profile, shape, &list);
     size_t contribution = most_bytes(profile, &list), pieces = contribution / WIRE_SYNC_BYTES + 1;
     size_t count = (size_t)(replicas - 1) * (size_t)slots_of(profile);
-    *letters = count * pieces;
+    *letters = count * pieces + KNOBS_MOST;
     *bytes = count * (contribution + pieces * 128);
     siblings_list_clear(&list);
 }
@@ -195,14 +201,16 @@ int siblings_load(struct compute *compute, const struct stage_shape *shape, stru
     siblings_list(profile, shape, &list);
     struct siblings *made = mem_new(sizeof *made);
     compute->siblings = made;
-    bool plain = profile->sync_outer == OUTER_NONE; /* the common copy becomes the mean */
+    struct agreement agreement = agreement_of(profile);
     *made = (struct siblings){
         .self = compute->settings.assign.replica,
         .replicas = compute->settings.assign.replicas,
         .gradients = averages_gradients(profile),
-        .fragments = fragments_of(profile),
-        .outer = {.rate = plain ? 1 : (float)profile->outer_rate, .momentum = plain ? 0 : (float)profile->outer_momentum,
-                  .alpha = (float)profile->sync_merge},
+        .fragments = agreement.fragments,
+        .outer = {.rate = agreement.rate, .momentum = profile->sync_outer == OUTER_NONE ? 0 : (float)profile->outer_momentum,
+                  .alpha = agreement.alpha}, /* without an outer optimiser the common copy becomes the mean */
+        .next = agreement,
+        .most_rank = agreement.rank,
         .tensors = list.count,
         .tensor_of = list.index,
         .slots = slots_of(profile),
@@ -271,7 +279,8 @@ static int send_round(struct compute *compute, const struct fragment_round *roun
     struct flight *flight = &siblings->flight[i];
     uint8_t *bytes = flight->bytes;
     *flight = (struct flight){.used = true, .is = *round, .bytes = bytes};
-    return contribute(compute, flight);
+    int err = agree_send(compute, round);
+    return err ? err : contribute(compute, flight);
 }
 
 /* One exchange of a round, waiting for what is missing; then the next one is sent, if there is one. */
@@ -316,6 +325,7 @@ static int finish_round(struct compute *compute, struct flight *flight, uint64_t
                                .hash = sync_hash(siblings->sync, flight->is.fragment), .sent_bytes = flight->own.total};
     compute_tell(compute, WIRE_OUTER, &outer, step);
     flight->used = false;
+    agree_applied(compute, flight->is.round, step);
     return 0;
 }
 
@@ -336,13 +346,10 @@ static int advance_rounds(struct compute *compute)
 static int finish_due(struct compute *compute, uint64_t step)
 {
     struct siblings *siblings = compute->siblings;
-    struct fragment_round round;
-    if (!fragments_applied_at(&siblings->fragments, step, &round))
-        return 0;
     for (int i = 0; i < siblings->flights; i++)
-        if (siblings->flight[i].used && siblings->flight[i].is.round == round.round)
-            return finish_round(compute, &siblings->flight[i], step);
-    return 0; /* it was sent before our time */
+        if (siblings->flight[i].used && siblings->flight[i].is.applied == step)
+            return finish_round(compute, &siblings->flight[i], step); /* at most one round is sent in a step */
+    return 0;
 }
 
 /* ---- the end ---- */
@@ -387,7 +394,9 @@ int siblings_after_step(struct compute *compute, uint64_t step)
         }
         return 0;
     }
-    int err = advance_rounds(compute);
+    int err = agree_follow(compute);
+    if (!err)
+        err = advance_rounds(compute);
     if (!err && siblings->fragments.overlap > 0)
         err = finish_due(compute, step);
     if (!err && fragments_sent_at(&siblings->fragments, step, &round))

@@ -27,11 +27,21 @@ struct flight { /* a round that we have sent and not yet applied */
     uint8_t *bytes;
 };
 
+struct agreement { /* what may change while a run goes on, on all replicas at the same step */
+    struct fragments fragments;
+    int64_t rank;
+    float rate, alpha;
+};
+
 struct siblings {
     int self, replicas;
     bool gradients;      /* averaged in every step; there are no rounds then */
-    struct fragments fragments;
+    struct fragments fragments; /* as the newest stamp says */
     struct sync_outer outer;
+    struct agreement next;      /* first stage: what the next stamp says */
+    struct wire_agree agreed[KNOBS_MOST]; /* said or heard, of rounds that are not applied yet */
+    int agreed_count;
+    int64_t most_rank;
     struct sync *sync;   /* NULL with gradients */
     int tensors;
     int *tensor_of;      /* [tensors]: index in the stage, of those that are exchanged */
@@ -62,5 +72,12 @@ int post_accept(struct compute *compute, const struct letter *letter);
 int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts);
 bool post_is_complete(const struct siblings *siblings, const struct wire_sync *own);
 void post_release(struct siblings *siblings, const struct wire_sync *own);
+
+/* ---- agree.c ---- */
+struct agreement agreement_of(const struct profile *profile); /* in siblings.c */
+int agree_send(struct compute *compute, const struct fragment_round *round); /* before what this round sends */
+int agree_accept(struct compute *compute, const struct letter *letter);
+void agree_applied(struct compute *compute, uint64_t round, uint64_t step);
+int agree_follow(struct compute *compute); /* the stamp of the pass */
 
 #endif

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu/train/places.h"
 #include "gpu/train/worker.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
@@ -159,7 +160,9 @@ static int take_assign(struct worker *worker, const void *message, struct why *w
             "is stage %u of %u of replica %u: layers %u to %u, %u micro-batches in flight, %u threads, profile %016" PRIx64,
             assign->stage, assign->stages, assign->replica, assign->first_layer, assign->first_layer + assign->layers - 1u,
             assign->in_flight, assign->threads, hash);
-        err = begin_compute(worker, hash, &reason);
+        err = places_apply(worker->arguments.folder, worker->arguments.host, &worker->profile, &reason);
+        if (!err)
+            err = begin_compute(worker, hash, &reason);
     }
     (void)why;
     if (err)
@@ -284,6 +287,17 @@ static int open_log(const struct worker_arguments *arguments, struct why *why)
     return err ? err : log_open(path, "kedge-worker", 0, why);
 }
 
+/* How others reach our listener. An announced host without a port has the port that was bound. */
+static void announce(const struct worker *worker, char *out, size_t size)
+{
+    const char *bound = listener_address(worker->listener), *said = worker->arguments.announce;
+    bool bare = *said && (said[strlen(said) - 1] == ']' || !strchr(said, ':'));
+    if (bare)
+        snprintf(out, size, "%s%s", said, strrchr(bound, ':'));
+    else
+        snprintf(out, size, "%s", *said ? said : bound);
+}
+
 static void dial_control(struct worker *worker)
 {
     static const struct control_callbacks callbacks = {.up = on_control_up, .message = on_control, .down = on_control_down};
@@ -297,8 +311,7 @@ static void dial_control(struct worker *worker)
     memcpy(settings.head, worker->arguments.head, sizeof settings.head);
     memcpy(settings.hello.name, worker->arguments.name, sizeof settings.hello.name);
     memcpy(settings.hello.host, worker->arguments.host, sizeof settings.hello.host);
-    snprintf(settings.hello.announce, sizeof settings.hello.announce, "%s",
-             worker->arguments.announce[0] ? worker->arguments.announce : listener_address(worker->listener));
+    announce(worker, settings.hello.announce, sizeof settings.hello.announce);
     worker->control = control_new(worker->loop, &settings, &callbacks, worker);
 }
 

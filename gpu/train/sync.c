@@ -16,6 +16,7 @@ struct tensor {
     float *common, *momentum;
     float *error, *matrix;     /* of touched rows: as in PowerSGD */
     struct powersgd *powersgd; /* NULL: values travel themselves */
+    int64_t rank;              /* of its next round */
 };
 
 struct sync {
@@ -90,7 +91,7 @@ size_t sync_bound_bytes(const struct sync_settings *settings, const struct sync_
 static bool take_tensor(struct tensor *tensor, const struct sync_tensor *is, bool two_sided)
 {
     struct powersgd_settings low_rank = low_rank_settings(is, two_sided);
-    *tensor = (struct tensor){.is = *is, .payload = payload_of(is), .count = is->rows * is->columns};
+    *tensor = (struct tensor){.is = *is, .payload = payload_of(is), .count = is->rows * is->columns, .rank = is->rank};
     size_t bytes = (size_t)tensor->count * sizeof(float);
     tensor->common = mem_large(bytes);
     tensor->momentum = mem_large(bytes);
@@ -224,12 +225,21 @@ static void fill_values(struct sync *sync, int index, int exchange, const struct
     }
 }
 
+void sync_set_rank(struct sync *sync, int64_t rank)
+{
+    for (int i = 0; i < sync->count; i++)
+        if (sync->tensors[i].powersgd && !sync->tensors[i].is.rank_stays)
+            sync->tensors[i].rank = rank < sync->tensors[i].is.rank ? rank : sync->tensors[i].is.rank;
+}
+
 size_t sync_contribute(struct sync *sync, int fragment, int exchange, const struct sync_weights *weights, uint8_t *out)
 {
     uint8_t *at = out;
     int64_t rows, columns;
     for (int i = 0; i < sync->count; i++) {
         struct tensor *tensor = &sync->tensors[i];
+        if (tensor->powersgd && tensor->is.fragment == fragment && exchange == 0)
+            powersgd_set_rank(tensor->powersgd, tensor->rank);
         if (!sends(sync, tensor, fragment, exchange, false, &rows, &columns))
             continue;
         fill_values(sync, i, exchange, weights);
@@ -285,11 +295,11 @@ static void step_tensor(struct sync *sync, struct tensor *tensor, int exchange, 
         return;
     }
     if (tensor->powersgd) {
-        powersgd_commit(tensor->powersgd, sync->own, sync->sum, sync->settings.kept, sync->part);
+        powersgd_commit(tensor->powersgd, sync->own, sync->sum, 1 - outer->alpha, sync->part);
         decoded = sync->part;
     }
     for (int64_t i = 0; tensor->matrix && i < tensor->count; i++)
-        tensor->error[i] = sync->settings.kept * (tensor->matrix[i] - sync->own[i]);
+        tensor->error[i] = (1 - outer->alpha) * (tensor->matrix[i] - sync->own[i]);
     outer_step(tensor->common, tensor->momentum, decoded, tensor->count, outer->rate, outer->momentum);
 }
 

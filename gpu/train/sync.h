@@ -25,13 +25,13 @@ struct sync_tensor {
     int fragment;
     int kind;      /* enum sync_kind; of 1-D tensors fp32 or bf16 */
     int64_t rank;  /* of PowerSGD, where it pays; else the tensor travels as bf16 */
+    bool rank_stays; /* sync_set_rank is not for it */
     uint64_t seed; /* of run and name */
 };
 
 struct sync_settings {
     int fragments;
     bool two_sided;  /* PowerSGD: the classic form instead of the alternating one */
-    float kept;      /* of the residual: 1 − α */
 };
 
 /* The local weights. */
@@ -49,7 +49,8 @@ struct sync_part { /* one replica's contribution */
 };
 
 struct sync_outer {
-    float rate, momentum, alpha;
+    float rate, momentum;
+    float alpha; /* of the merge; 1 − alpha of the residual is kept as error */
 };
 
 struct sync;
@@ -63,6 +64,8 @@ uint64_t sync_memory(const struct sync_settings *settings, const struct sync_ten
 void sync_begin(struct sync *sync, const struct sync_weights *weights);
 
 /* ---- a round of a fragment ---- */
+/* Of every tensor from its next round on: at most the rank that it began with, less where it has fewer. */
+void sync_set_rank(struct sync *sync, int64_t rank);
 int sync_exchanges(const struct sync *sync, int fragment);
 size_t sync_most_bytes(const struct sync *sync, int fragment, int exchange);
 size_t sync_contribute(struct sync *sync, int fragment, int exchange, const struct sync_weights *weights, uint8_t *out);

@@ -5,9 +5,13 @@
 
 #include "profiles/timeouts.h"
 #include "ssh/base/mem.h"
+#include "ssh/launch/parcel.h"
 #include "ssh/launch/prepare.h"
+#include "ssh/launch/remote.h"
 #include "ssh/launch/runs.h"
 #include "ssh/launch/start.h"
+#include "ssh/link/address.h"
+#include "ssh/session/alias.h"
 #include "ssh/wire/wire.h"
 
 struct launch_program { /* kedged, or the agent of one host */
@@ -15,21 +19,30 @@ struct launch_program { /* kedged, or the agent of one host */
     char name[WIRE_NAME + 8];
     const char *host; /* "" for kedged */
     enum launch_state state;
-    struct start *start;
+    struct start *start;   /* on this machine */
+    struct remote *remote; /* over SSH; kedged's, too, belongs to the agent of its host */
+    bool prepared;
 };
 
 struct launch {
     struct loop *loop;
     const struct profile *profile;
-    char folder[RUNS_PATH], mark[32], address[128];
-    uint64_t deadline_ns;
+    char folder[RUNS_PATH], mark[32];
+    char address[160], near_address[160]; /* kedged's, for others and for its own machine */
+    uint64_t run_id, deadline_ns;
+    struct launch_options options;
     struct launch_callbacks callbacks;
     void *arg;
     struct launch_program head;
     struct launch_program *agents; /* one per host */
     int64_t agent_count;
-    bool failed;
-    char reason[700];
+    int64_t head_index;            /* of the host where kedged runs; −1 = this machine */
+    bool touched[PROFILE_HOSTS];
+    struct parcel programs, text, checkpoint;
+    char text_value[64];
+    bool failed, over;
+    int err;
+    char reason[SESSION_REASON + 200];
 };
 
 /* The only place where a state changes. */
@@ -45,21 +58,41 @@ static void move_to(struct launch_program *program, enum launch_state state, con
         launch->callbacks.changed(program->name, state, text, launch->arg);
 }
 
+static bool is_remote(const struct launch *launch, int64_t index)
+{
+    return launch->profile->hosts[index].kind == HOST_SSH;
+}
+
 static void check_done(struct launch *launch)
 {
     bool waiting = launch->head.state == LAUNCH_STARTING;
     for (int64_t i = 0; i < launch->agent_count; i++) {
         enum launch_state state = launch->agents[i].state;
-        waiting |= state == LAUNCH_STARTING || (state == LAUNCH_WAITING && !launch->failed);
+        waiting |= state == LAUNCH_STARTING || (state < LAUNCH_STARTING && !launch->failed && !launch->options.only_head);
     }
-    if (!waiting)
-        launch->callbacks.done(launch->failed ? ERR_GONE : 0, launch->reason, launch->arg); /* may free `launch` */
+    waiting |= launch->head.state < LAUNCH_STARTING && !launch->failed;
+    if (waiting || launch->over)
+        return;
+    launch->over = true;
+    launch->callbacks.done(launch->failed ? launch->err : 0, launch->reason, launch->arg); /* may free `launch` */
 }
+
+static void fail_program(struct launch_program *program, int err, const char *text)
+{
+    if (!program->launch->failed)
+        program->launch->err = err == ERR_REFUSED || err == ERR_FULL || err == ERR_INVALID ? err : ERR_GONE;
+    move_to(program, LAUNCH_FAILED, text);
+}
+
+/* ---- on this machine ---- */
 
 static void on_agent(int err, const char *text, void *arg)
 {
     struct launch_program *program = arg;
-    move_to(program, err ? LAUNCH_FAILED : LAUNCH_READY, text);
+    if (err)
+        fail_program(program, ERR_GONE, text);
+    else
+        move_to(program, LAUNCH_READY, text);
     check_done(program->launch);
 }
 
@@ -71,69 +104,321 @@ static int start_program(struct launch_program *program, const char *const *argv
     move_to(program, LAUNCH_STARTING, "");
     program->start = start_new(launch->loop, argv, launch->mark, log, launch->deadline_ns, done, program, why);
     if (!program->start)
-        move_to(program, LAUNCH_FAILED, why->text);
+        fail_program(program, ERR_GONE, why->text);
     return program->start ? 0 : why->err;
 }
 
-static void start_agent(struct launch_program *program)
+static void start_here(struct launch_program *program, const char *address)
 {
     struct why why = {0};
     struct launch *launch = program->launch;
     char worker[RUNS_PATH], timeout[64];
     if (prepare_sibling("kedge-worker", worker, sizeof worker, &why) != 0 ||
         profile_get(launch->profile, "run.timeout", timeout, sizeof timeout, &why) != 0) {
-        move_to(program, LAUNCH_FAILED, why.text);
+        fail_program(program, ERR_GONE, why.text);
         return;
     }
     /* An agent reads no profile: what it must know before anybody can tell it stands here. */
-    const char *const argv[] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", launch->address,
+    const char *const argv[] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", address,
                                 "--timeout", timeout, launch->profile->security == SECURITY_PLAIN ? "--plain" : NULL, NULL};
     start_program(program, argv, on_agent, &why);
+}
+
+/* ---- who reaches whom ---- */
+
+static bool is_wildcard(const char *address)
+{
+    return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
+}
+
+static bool is_loopback(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strncmp(host, "[::1]", 5) == 0 || strcmp(host, "::1") == 0 ||
+           strncmp(host, "localhost", 9) == 0;
+}
+
+static void join(const char *host, const char *port, char out[160])
+{
+    bool bare = strchr(host, ':') && host[0] != '[';
+    snprintf(out, 160, bare ? "[%.120s]%s" : "%.120s%s", host, port);
+}
+
+/* From what kedged says it listens on to how its own machine and all others dial it. */
+static int set_addresses(struct launch *launch, const char *text, struct why *why)
+{
+    const char *said = launch->profile->announce, *port = strrchr(text, ':');
+    if (!port || strlen(text) >= sizeof launch->address)
+        return why_set(why, ERR_INVALID, "kedged is ready at '%.100s', which is no address", text);
+    snprintf(launch->near_address, sizeof launch->near_address, "%s%s", is_wildcard(text) ? "127.0.0.1" : text,
+             is_wildcard(text) ? port : "");
+    bool bare = *said && (said[strlen(said) - 1] == ']' || !strchr(said, ':'));
+    if (bare)
+        join(said, port, launch->address);
+    else if (*said)
+        snprintf(launch->address, sizeof launch->address, "%s", said);
+    else if (!is_wildcard(text))
+        snprintf(launch->address, sizeof launch->address, "%s", text);
+    else if (launch->head_index >= 0)
+        join(remote_address(launch->agents[launch->head_index].remote), port, launch->address);
+    else
+        launch->address[0] = '\0';
+    return 0;
+}
+
+static const char *address_for(const struct launch *launch, int64_t index)
+{
+    bool near = launch->head_index >= 0 ? index == launch->head_index : !is_remote(launch, index);
+    return near ? launch->near_address : launch->address;
+}
+
+/* Said before an agent tries in vain. */
+static bool refuse_unreachable(struct launch_program *program, const char *address)
+{
+    struct launch *launch = program->launch;
+    char text[600];
+    if (!*address)
+        snprintf(text, sizeof text, "host %s: nobody knows how it reaches the scheduler: run.listen takes all addresses of this machine; "
+                 "set run.announce to the one that hosts can dial, or run.head to one of the hosts", program->host);
+    else if (is_loopback(address) && address != launch->near_address && program->remote &&
+             !is_loopback(remote_address(program->remote)))
+        snprintf(text, sizeof text, "host %s cannot reach the scheduler at %s, which is a place inside its own machine: set run.listen to "
+                 "0.0.0.0:PORT and run.announce to the name that hosts can dial, or run.head to one of the hosts", program->host,
+                 address);
+    else
+        return false;
+    fail_program(program, ERR_INVALID, text);
+    return true;
+}
+
+/* Whoever can start is started. */
+static void advance(struct launch *launch)
+{
+    for (int64_t i = 0; i < launch->agent_count && launch->near_address[0] && !launch->options.only_head; i++) {
+        struct launch_program *program = &launch->agents[i];
+        const char *address = address_for(launch, i);
+        if (launch->failed || program->state >= LAUNCH_STARTING || (is_remote(launch, i) && !program->prepared) ||
+            refuse_unreachable(program, address))
+            continue;
+        launch->touched[i] = true;
+        if (!is_remote(launch, i)) {
+            start_here(program, address);
+            continue;
+        }
+        move_to(program, LAUNCH_STARTING, "");
+        remote_start_agent(program->remote, address, launch->deadline_ns);
+    }
+    check_done(launch);
 }
 
 static void on_head(int err, const char *text, void *arg)
 {
     struct launch_program *head = arg;
     struct launch *launch = head->launch;
+    struct why why = {0};
     if (!err)
-        snprintf(launch->address, sizeof launch->address, "%s", text);
-    move_to(head, err ? LAUNCH_FAILED : LAUNCH_READY, text);
-    for (int64_t i = 0; i < launch->agent_count && !err; i++)
-        start_agent(&launch->agents[i]);
+        err = set_addresses(launch, text, &why);
+    if (err)
+        fail_program(head, ERR_GONE, why.err ? why.text : text);
+    else
+        move_to(head, LAUNCH_READY, text);
+    advance(launch);
+}
+
+/* ---- over SSH ---- */
+
+static struct launch_program *program_of(struct remote *remote, void *arg)
+{
+    struct launch *launch = arg;
+    for (int64_t i = 0; i < launch->agent_count; i++)
+        if (launch->agents[i].remote == remote)
+            return &launch->agents[i];
+    BUG("a host over SSH belongs to no launch");
+}
+
+static void on_remote_phase(struct remote *remote, const char *text, void *arg)
+{
+    struct launch_program *program = program_of(remote, arg);
+    if (program->state <= LAUNCH_PREPARING)
+        move_to(program, LAUNCH_PREPARING, text);
+}
+
+static void on_remote_prepared(struct remote *remote, void *arg)
+{
+    struct launch *launch = arg;
+    struct launch_program *program = program_of(remote, arg);
+    program->prepared = true;
+    if (!launch->failed && launch->head_index >= 0 && program == &launch->agents[launch->head_index]) {
+        launch->touched[launch->head_index] = true;
+        move_to(&launch->head, LAUNCH_STARTING, "");
+        remote_start_head(remote, launch->deadline_ns);
+        return;
+    }
+    advance(launch);
+}
+
+static void on_remote_started(struct remote *remote, bool head, const char *text, void *arg)
+{
+    struct launch *launch = arg;
+    if (head)
+        on_head(0, text, &launch->head);
+    else
+        on_agent(0, text, program_of(remote, arg));
+}
+
+static void on_remote_failed(struct remote *remote, int err, const char *reason, void *arg)
+{
+    struct launch *launch = arg;
+    struct launch_program *program = program_of(remote, arg);
+    if (launch->head.state == LAUNCH_STARTING && launch->head_index >= 0 && program == &launch->agents[launch->head_index])
+        fail_program(&launch->head, err, reason);
+    fail_program(program, err, reason);
     check_done(launch);
 }
 
-struct launch *launch_new(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id,
-                          bool only_head, const struct launch_callbacks *callbacks, void *arg, struct why *why)
+static void on_remote_ask(struct session *session, const struct session_question *question, void *arg)
 {
-    char kedged[RUNS_PATH];
-    if (prepare_sibling("kedged", kedged, sizeof kedged, why) != 0)
-        return NULL;
+    struct launch *launch = arg;
+    launch->callbacks.ask(session, question, launch->arg);
+}
+
+static int pack(struct launch *launch, struct why *why)
+{
+    const struct profile *profile = launch->profile;
+    int err = parcel_programs(&launch->programs, why);
+    if (!err && !launch->options.only_head)
+        err = parcel_text(profile, &launch->text, launch->text_value, sizeof launch->text_value, why);
+    if (!err && !launch->options.only_head && profile->model_path[0])
+        err = parcel_checkpoint(profile, &launch->checkpoint, why);
+    struct parcel *parcels[] = {&launch->programs, &launch->text, &launch->checkpoint};
+    for (int i = 0; i < 3 && !err; i++)
+        if (parcels[i]->count)
+            err = parcel_pack(parcels[i], launch->folder, why);
+    return err;
+}
+
+static void begin_remote(struct launch *launch, int64_t index)
+{
+    const struct remote_callbacks callbacks = {on_remote_phase, on_remote_prepared, on_remote_started, on_remote_failed,
+                                               launch->callbacks.ask ? on_remote_ask : NULL};
+    struct remote_settings settings = {
+        .profile = launch->profile,
+        .host = &launch->profile->hosts[index],
+        .folder = launch->folder,
+        .run_id = launch->run_id,
+        .head = index == launch->head_index,
+        .agent = !launch->options.only_head,
+        .programs = &launch->programs,
+        .text = &launch->text,
+        .checkpoint = &launch->checkpoint,
+        .text_value = launch->text_value,
+    };
+    settings.reach.accept_new = launch->options.accept_new;
+    runs_known_hosts(settings.reach.save, sizeof settings.reach.save);
+    reach_of_host(launch->profile, settings.host, &settings.reach);
+    launch->agents[index].remote = remote_new(launch->loop, &settings, &callbacks, launch);
+}
+
+/* ---- before anything ---- */
+
+static bool listens_alone(const struct profile_host *host)
+{
+    return is_loopback(host->listen) && !host->announce[0];
+}
+
+static int resolve_host(struct profile *profile, struct profile_host *host, struct why *why)
+{
+    char name[96];
+    struct alias *alias = mem_new(sizeof *alias);
+    struct why own = {0};
+    int err = alias_resolve(host->ssh[0] ? host->ssh : host->name, NULL, alias, &own);
+    bool near = !err && is_loopback(alias->host) && !alias->jump_count;
+    snprintf(name, sizeof name, "host.%s.announce", host->name);
+    if (err)
+        why_set(why, err, "host %s: %s", host->name, own.text);
+    else if (listens_alone(host) && profile->host_count > 1 && !near)
+        err = why_set(why, ERR_INVALID, "host %s: listen = %s can be reached from inside that host alone; write listen = 0.0.0.0:0, "
+                      "or the port that is mapped and announce = HOST:PORT", host->name, host->listen);
+    else if (is_wildcard(host->listen) && !host->announce[0] && alias->jump_count && profile->host_count > 1)
+        err = why_set(why, ERR_INVALID, "host %s is reached through %s, so its name there may mean nothing to the other hosts: write "
+                      "announce = HOST, as they reach it", host->name, alias->jumps[alias->jump_count - 1]);
+    else if (is_wildcard(host->listen) && !host->announce[0] && !strchr(alias->host, ':'))
+        err = profile_set(profile, name, alias->host, why);
+    mem_free(alias);
+    return err;
+}
+
+int launch_resolve(struct profile *profile, struct why *why)
+{
+    int err = 0;
+    for (int64_t i = 0; i < profile->host_count && !err; i++)
+        if (profile->hosts[i].kind == HOST_SSH && (is_wildcard(profile->hosts[i].listen) || listens_alone(&profile->hosts[i])))
+            err = resolve_host(profile, &profile->hosts[i], why);
+    return err;
+}
+
+/* ---- life ---- */
+
+static struct launch *make(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id,
+                           const struct launch_options *options, const struct launch_callbacks *callbacks, void *arg)
+{
     struct launch *launch = mem_new(sizeof *launch);
     struct timeouts timeouts = timeouts_derive(profile->timeout_ns);
     launch->loop = loop;
     launch->profile = profile;
     launch->callbacks = *callbacks;
     launch->arg = arg;
+    launch->run_id = run_id;
+    launch->options = *options;
     launch->deadline_ns = 2 * timeouts.greet_ns;
+    launch->head_index = -1;
     snprintf(launch->folder, sizeof launch->folder, "%s", folder);
     snprintf(launch->mark, sizeof launch->mark, "%016" PRIx64, run_id);
     launch->head.launch = launch;
     launch->head.host = "";
     snprintf(launch->head.name, sizeof launch->head.name, "kedged");
-    launch->agent_count = only_head ? 0 : profile->host_count;
+    launch->agent_count = profile->host_count;
     launch->agents = mem_array((size_t)launch->agent_count + 1, sizeof *launch->agents);
     for (int64_t i = 0; i < launch->agent_count; i++) {
         launch->agents[i].launch = launch;
         launch->agents[i].host = profile->hosts[i].name;
         snprintf(launch->agents[i].name, sizeof launch->agents[i].name, "agent@%s", profile->hosts[i].name);
+        if (&profile->hosts[i] == profile_head(profile))
+            launch->head_index = i;
     }
-    const char *const argv[] = {kedged, "--folder", launch->folder, NULL};
-    if (start_program(&launch->head, argv, on_head, why) != 0) {
+    return launch;
+}
+
+struct launch *launch_new(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id,
+                          const struct launch_options *options, const struct launch_callbacks *callbacks, void *arg,
+                          struct why *why)
+{
+    struct launch *launch = make(loop, profile, folder, run_id, options, callbacks, arg);
+    bool any = false;
+    int err = 0;
+    for (int64_t i = 0; i < launch->agent_count; i++)
+        any |= is_remote(launch, i) && (!options->only_head || i == launch->head_index);
+    if (any)
+        err = pack(launch, why);
+    for (int64_t i = 0; i < launch->agent_count && !err; i++)
+        if (is_remote(launch, i) && (!options->only_head || i == launch->head_index))
+            begin_remote(launch, i);
+    if (!err && launch->head_index < 0) {
+        char kedged[RUNS_PATH];
+        err = prepare_sibling("kedged", kedged, sizeof kedged, why);
+        const char *const argv[] = {kedged, "--folder", launch->folder, NULL};
+        if (!err)
+            err = start_program(&launch->head, argv, on_head, why);
+    }
+    if (err) {
         launch_free(launch);
         return NULL;
     }
     return launch;
+}
+
+const bool *launch_touched(const struct launch *launch)
+{
+    return launch->touched;
 }
 
 void launch_free(struct launch *launch)
@@ -141,8 +426,13 @@ void launch_free(struct launch *launch)
     if (!launch)
         return;
     start_free(launch->head.start);
-    for (int64_t i = 0; i < launch->agent_count; i++)
+    for (int64_t i = 0; i < launch->agent_count; i++) {
         start_free(launch->agents[i].start);
+        remote_free(launch->agents[i].remote);
+    }
+    parcel_clear(&launch->programs);
+    parcel_clear(&launch->text);
+    parcel_clear(&launch->checkpoint);
     mem_free(launch->agents);
     mem_free(launch);
 }

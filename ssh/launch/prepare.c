@@ -1,14 +1,14 @@
 #include "ssh/launch/prepare.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "ssh/base/child.h"
+#include "ssh/base/clock.h"
 #include "ssh/base/file.h"
 #include "ssh/base/hash.h"
 #include "ssh/base/mem.h"
@@ -18,6 +18,7 @@
 #include "ssh/link/cert.h"
 
 #define PROBE_MAX_BYTES 8192
+#define PROBE_DEADLINE_NS (60 * CLOCK_SECOND)
 
 int prepare_sibling(const char *program, char *out, size_t size, struct why *why)
 {
@@ -133,41 +134,6 @@ close_lock:
     return err;
 }
 
-/* What a program prints, all of it, with its exit status; it ends by itself or is killed with the alarm that it inherits. */
-static int run_and_read(const char *const *argv, char *out, size_t size, int *status, struct why *why)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return why_errno(why, "cannot run %s", argv[0]);
-    pid_t child = fork();
-    if (child < 0) {
-        close(ends[0]);
-        close(ends[1]);
-        return why_errno(why, "cannot run %s", argv[0]);
-    }
-    if (child == 0) {
-        alarm(60);
-        dup2(ends[1], STDOUT_FILENO);
-        execv(argv[0], (char *const *)(uintptr_t)argv);
-        _exit(127);
-    }
-    close(ends[1]);
-    size_t used = 0;
-    ssize_t got;
-    while ((got = read(ends[0], out + used, size - 1 - used)) != 0) {
-        if (got < 0 && errno != EINTR)
-            break;
-        used += got > 0 ? (size_t)got : 0;
-        if (used == size - 1)
-            break;
-    }
-    out[used] = '\0';
-    close(ends[0]);
-    while (waitpid(child, status, 0) < 0 && errno == EINTR)
-        ;
-    return 0;
-}
-
 /* Lines NAME=VALUE, or one line "error SENTENCE". */
 static int set_from_lines(struct profile *profile, char *lines, struct why *why)
 {
@@ -198,12 +164,12 @@ int prepare_probe_model(struct profile *profile, struct why *why)
     if (err)
         return err;
     const char *const argv[] = {program, "probe", profile->model_path, NULL};
-    err = run_and_read(argv, lines, sizeof lines, &status, why);
+    err = child_output(argv, false, lines, sizeof lines, PROBE_DEADLINE_NS, &status, why);
     if (err)
         return err;
     struct profile shaped = *profile;
     err = set_from_lines(&shaped, lines, why);
-    if (!err && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
+    if (!err && status != 0)
         err = why_set(why, ERR_INVALID, "model.path: %s is no checkpoint folder that kedge-worker can read",
                       profile->model_path);
     if (!err)

@@ -30,6 +30,15 @@ int runs_home(char *out, size_t size, struct why *why)
     return 0;
 }
 
+void runs_known_hosts(char *out, size_t size)
+{
+    char home[RUNS_PATH];
+    if (runs_home(home, sizeof home, NULL) == 0)
+        snprintf(out, size, "%s/known_hosts", home);
+    else
+        out[0] = '\0';
+}
+
 static bool name_usable(const char *run)
 {
     if (!*run || strlen(run) >= 64 || run[0] == '.' || run[0] == '-')

@@ -30,6 +30,9 @@ int runs_list(struct runs_entry **entries, size_t *count, struct why *why);
 /* The folder of a run that exists. ERR_ABSENT says what there is instead: the nearest name, or the list. */
 int runs_find(const char *run, char *folder, size_t size, struct why *why);
 
+/* Where keys of hosts that were accepted are noted: known_hosts in the folder of all runs; "" when there is none. */
+void runs_known_hosts(char *out, size_t size);
+
 int runs_read_id(const char *folder, uint64_t *run_id, struct why *why);
 
 /* Does somebody accept connections on FOLDER/kedged.sock? Never blocks. */

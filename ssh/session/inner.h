@@ -16,6 +16,8 @@ struct channel;
 TAILQ_HEAD(channels, channel);
 
 struct session {
+    TAILQ_ENTRY(session) entry; /* of all that live */
+    uint64_t id;
     struct loop *loop;
     struct road *road;
     struct session_settings settings;
@@ -47,6 +49,9 @@ struct session {
     char *answer;               /* NULL = none was given */
 };
 
+/* living.c */
+void session_enlist(struct session *session);
+void session_delist(struct session *session);
 /* Look soon what can be done. */
 void session_wake(struct session *session);
 /* May a library call begin, with all that it may send? */

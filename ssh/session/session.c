@@ -522,6 +522,7 @@ struct session *session_new(struct loop *loop, struct road *road, const struct s
     struct session *session = mem_new(sizeof *session);
     *session = (struct session){.loop = loop, .road = road, .settings = *settings, .callbacks = *callbacks, .arg = arg};
     TAILQ_INIT(&session->channels);
+    session_enlist(session);
     arena_init(&session->memory, MEMORY_BYTES);
     buf_init(&session->in, BUFFER_BYTES);
     buf_init(&session->out, BUFFER_BYTES);
@@ -562,6 +563,7 @@ void session_free(struct session *session)
 {
     if (!session)
         return;
+    session_delist(session);
     end_channels(session, ERR_GONE, "was left");
     auth_free(session->auth);
     session->deaf = true;

@@ -84,6 +84,10 @@ void session_close(struct session *session, uint64_t linger_ns);
 /* At once, without a goodbye and without a callback. Channels stay with their owners and fail. NULL is fine. */
 void session_free(struct session *session);
 
+/* A session by its number: NULL when it is gone. For answers that come later. */
+uint64_t session_id(const struct session *session);
+struct session *session_find(uint64_t id);
+
 enum session_phase session_get_phase(const struct session *session);
 const struct session_settings *session_get_settings(const struct session *session);
 uint64_t session_heard_ns_ago(const struct session *session);

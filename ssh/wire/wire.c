@@ -77,7 +77,8 @@ static const struct wire_field knob_used_fields[] = {
 static const struct wire_field stamp_fields[] = {
     RANGE(stamp, kind, STAMP_TRAIN, STAMP_SAVE), FIELD(stamp, micro_batches), FIELD(stamp, keep),
     FIELD(stamp, learning_rate), FIELD(stamp, clip_scale), FLAG(stamp, apply), FIELD(stamp, mask_rate),
-    FIELD(stamp, codec_version),
+    FIELD(stamp, codec_version), FIELD(stamp, sync_every), FIELD(stamp, sync_rank), FIELD(stamp, sync_rate),
+    FIELD(stamp, sync_merge), FIELD(stamp, sync_since), FIELD(stamp, sync_number),
 };
 static const struct wire_field act_fields[] = {
     FIELD(act, sequences), FIELD(act, tokens), RANGE(act, id_bytes, 1, 4), FIELD(act, mask_checksum), FIELD(act, body),
@@ -106,6 +107,9 @@ static const struct wire_field road_sample_fields[] = {
 static const struct wire_field sync_fields[] = {
     FIELD(sync, round), RANGE(sync, purpose, SYNC_ROUND, SYNC_FINAL), FLAG(sync, exchange), FIELD(sync, fragment),
     FIELD(sync, tokens), FIELD(sync, offset), FIELD(sync, total), FIELD(sync, body),
+};
+static const struct wire_field agree_fields[] = {
+    FIELD(agree, round), FIELD(agree, ledger), FIELD(agree, name), FIELD(agree, value),
 };
 static const struct wire_field outer_fields[] = {
     FIELD(outer, round), FIELD(outer, step), FIELD(outer, fragment), FLAG(outer, skipped), FIELD(outer, contributors),
@@ -173,7 +177,7 @@ static const struct wire_message messages[] = {
     ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
     ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
     ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
-    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (64 << 10)),
+    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (128 << 10)),
     ROW(ROAD, road, "S→W", LANE_CONTROL, 4 + NAME_BYTES + ADDRESS_BYTES),
     ROW(READY, ready, "W→S", LANE_CONTROL, 17),
     ROW(START, start, "S→W", LANE_CONTROL, 16),
@@ -187,7 +191,7 @@ static const struct wire_message messages[] = {
     ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),
     ROW(KNOB_USED, knob_used, "W→S", LANE_CONTROL, 16 + 2 * NAME_BYTES),
 
-    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 22),
+    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 52),
     ROW(ACT, act, "W→W downstream", LANE_ACT, 256 * MIB),
     ROW(GRAD, grad, "W→W upstream", LANE_ACT, 256 * MIB),
     ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
@@ -211,6 +215,7 @@ static const struct wire_message messages[] = {
 
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
     ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),
+    ROW(AGREE, agree, "W→W siblings", LANE_SYNC, 16 + 2 * NAME_BYTES),
 };
 
 #define MESSAGE_COUNT (sizeof messages / sizeof *messages)

@@ -81,6 +81,7 @@ enum wire_type {
     /* 140–159 what the replicas exchange */
     WIRE_SYNC = 140,  /* W→W between siblings, lane SYNC: a piece of a contribution to a round */
     WIRE_OUTER = 141, /* W→S a round is over: what the common copy of the fragment is now */
+    WIRE_AGREE = 142, /* W→W first stage, from the lowest replica to all siblings, ahead of its contribution to a round: what changes after it */
 };
 
 struct wire_bytes { /* a tail; points into the decoded payload */
@@ -230,6 +231,10 @@ struct wire_stamp {
                               0: there is none, or its gradient was not finite and is dropped */
     float mask_rate;       /* as the operator set it, for telemetry */
     uint32_t codec_version;/* version of the codec state to use at the first boundary and every later one */
+    uint32_t sync_every;   /* what replicas exchange from here on; 0 = there is one replica, or gradients are averaged */
+    uint16_t sync_rank;
+    float sync_rate, sync_merge;
+    uint64_t sync_since, sync_number; /* steps and rounds of the schedule count from here */
 };
 
 struct wire_act {
@@ -308,6 +313,12 @@ struct wire_sync {
     uint64_t tokens;      /* trained for this contribution: its weight in the mean */
     uint64_t offset, total; /* bytes */
     struct wire_bytes body;
+};
+
+struct wire_agree {
+    uint64_t round;  /* holds from the step after the one that this round is applied at */
+    uint64_t ledger; /* of the KNOB that asked for it */
+    char name[WIRE_NAME], value[WIRE_NAME];
 };
 
 struct wire_outer {

@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "gpu/train/fragments.h"
+#include "profiles/profile.h"
 
 static const struct fragments settings[] = {
     {.every = 1, .count = 1},
@@ -124,6 +126,46 @@ static void test_pure(void **state)
     }
 }
 
+/* H changes, again and again, also while rounds are under way: numbers go on, nothing of the old schedule is under way when the new one sends,
+ * and who learns it late makes the same schedule of it. */
+static void test_change(void **state)
+{
+    (void)state;
+    static const int64_t every[] = {24, 6, 100, 7, 3, 30};
+    struct fragments fragments = {.every = 12, .count = 3, .overlap = 2, .last = UINT64_MAX};
+    struct fragment_round round;
+    uint64_t applied = 0, number = 0, changes = 0;
+    bool fresh = false;
+    for (uint64_t step = 1; step < 3000; step++) {
+        if (fragments_sent_at(&fragments, step, &round)) {
+            assert_true(number == 0 || round.round > number);
+            assert_true(!fresh || (step >= applied && step - fragments.since >= (uint64_t)fragments.every / 2));
+            fresh = false;
+            number = round.round;
+            applied = round.applied;
+        }
+        if (step % 97 != 13 && step % 97 != 14)
+            continue;
+        struct fragments before = fragments; /* the second of two changes comes before the first has sent anything */
+        fragments = fragments_change(&before, step, every[changes++ % 6]);
+        assert_true(fragments.since == step + 2 && fragments.number > number);
+        fresh = true;
+    }
+    assert_true(changes > 50 && number > 200);
+    fragments.last = 3000;
+    assert_true(fragments_end(&fragments) > number);
+}
+
+/* The scheduler refuses what a worker has no memory for by the same number. */
+static void test_under_way_in_a_profile(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SETTINGS; i++) {
+        struct profile profile = {.sync_every = settings[i].every, .sync_fragments = settings[i].count, .sync_overlap = settings[i].overlap};
+        assert_int_equal(profile_rounds_under_way(&profile), fragments_in_flight(&settings[i]));
+    }
+}
+
 static void test_layers(void **state)
 {
     (void)state;
@@ -153,7 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once_per_h), cmocka_unit_test(test_spread), cmocka_unit_test(test_under_way),
-        cmocka_unit_test(test_pure),       cmocka_unit_test(test_layers), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_pure),       cmocka_unit_test(test_change), cmocka_unit_test(test_under_way_in_a_profile), cmocka_unit_test(test_layers), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

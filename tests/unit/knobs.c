@@ -11,6 +11,8 @@
 #include "profiles/fields.h"
 #include "scheduler/knobs.h"
 
+enum { LIVE = 6 }; /* settings that are live */
+
 static struct profile profile;
 static struct record *record;
 static struct knobs *knobs;
@@ -234,7 +236,7 @@ static void ledger_survives_its_scheduler(void **state)
     knobs = knobs_new(&profile, 1, record);
     assert_string_equal(knob_row("mask.rate")->value, "0.8");
     assert_true(knobs_pending(knobs, 0, 0, &knob) && knob.ledger == waiting && knob.from_step == 16);
-    assert_int_equal(record->knob_count, 2);
+    assert_int_equal(record->knob_count, LIVE);
 }
 
 static void pending_is_bounded_and_the_ring_goes_on(void **state)
@@ -261,6 +263,45 @@ static void pending_is_bounded_and_the_ring_goes_on(void **state)
     assert_null(record_find_ledger(record, 1));
 }
 
+/* What replicas change together: memory and sense have limits that the table's ranges do not know. */
+static void what_replicas_exchange(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *why; /* NULL: accepted */
+    } cases[] = {
+        {"sync.every", "15", NULL}, {"sync.every", "2", "sync.fragments = 3"}, {"sync.every", "5", "must be more than sync.overlap = 5"},
+        {"sync.every", "12", "would have 2 exchanges under way"}, {"sync.every", "100", NULL}, {"sync.rank", "4", NULL},
+        {"sync.rank", "16", NULL}, {"sync.rank", "17", "more than the 16"}, {"sync.merge", "0", NULL}, {"sync.outer_rate", "0.4", NULL},
+        {"sync.outer_rate", "11", "out of range"}, {"sync.overlap", "1", "fixed while a run goes on"},
+    };
+    struct why why;
+    uint64_t ledger;
+    assert_int_equal(propose("sync.every", "12", 10, &ledger, &why), ERR_REFUSED);
+    assert_non_null(strstr(why.text, "there is one replica"));
+    knobs_free(knobs);
+    profile.replicas = 2;
+    profile.sync_overlap = 5;
+    profile.sync_payload = SEND_POWERSGD;
+    knobs = knobs_new(&profile, 2, record);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int err = propose(cases[i].name, cases[i].value, 10, &ledger, &why);
+        if (!cases[i].why && err < 0)
+            fail_msg("%s = %s: %s", cases[i].name, cases[i].value, why.text);
+        assert_true(err < 0 ? cases[i].why && strstr(why.text, cases[i].why) : !cases[i].why);
+    }
+    profile.sync_outer = OUTER_NONE;
+    profile.sync_payload = SEND_INT4;
+    knobs_free(knobs);
+    knobs = knobs_new(&profile, 2, record);
+    assert_int_equal(propose("sync.outer_rate", "0.1", 10, &ledger, &why), ERR_REFUSED);
+    assert_int_equal(propose("sync.rank", "1", 10, &ledger, &why), ERR_REFUSED);
+    profile.sync_every = 1;
+    knobs_free(knobs);
+    knobs = knobs_new(&profile, 2, record);
+    assert_int_equal(propose("sync.merge", "0.1", 10, &ledger, &why), ERR_REFUSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +317,7 @@ int main(void)
         TEST(nonsense_answers),
         TEST(end_refuses_what_waits),
         TEST(ledger_survives_its_scheduler),
+        TEST(what_replicas_exchange),
         TEST(pending_is_bounded_and_the_ring_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

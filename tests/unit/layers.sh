@@ -7,14 +7,14 @@ ssh/base   :                                                                  :
 ssh/wire   : ssh/base                                                         :
 ssh/link   : ssh/base ssh/wire                                                : event2 openssl
 ssh/session : ssh/base ssh/wire ssh/link profiles                             : libssh2
-ssh/launch : ssh/base ssh/wire ssh/link profiles                              :
+ssh/launch : ssh/base ssh/wire ssh/link ssh/session profiles                  :
 profiles   : ssh/base                                                         : ini.h
 gpu/math   : ssh/base                                                         :
 gpu/cpu    : ssh/base gpu/math                                                : dnnl omp.h
 gpu/model  : ssh/base gpu/math                                                : jansson pcre2 utf8proc
 gpu/train  : ssh/base ssh/wire ssh/link profiles gpu/math gpu/model           :
 scheduler  : ssh/base ssh/wire ssh/link profiles                              : sqlite3.h jansson
-console    : ssh/base ssh/wire ssh/link ssh/launch profiles                   : jansson curses
+console    : ssh/base ssh/wire ssh/link ssh/session ssh/launch profiles       : jansson curses
 '
 outside='event2/ openssl/ ini.h dnnl omp.h jansson sqlite3.h curses libssh2 cuda nccl zstd pcre2 utf8proc'
 bad=0 seen=0

@@ -162,6 +162,50 @@ static void test_feedback_conserves(void **state)
         check_conservation(i & 1, i & 2);
 }
 
+/* Another rank between two rounds, down and up: the same basis everywhere, orthonormal, and nothing of the error is lost. */
+static void test_rank_changes(void **state)
+{
+    (void)state;
+    static const int64_t ranks[] = {6, 2, 2, 5, 1, 6, 3};
+    for (int two_sided = 0; two_sided < 2; two_sided++) {
+        struct group group;
+        float given[REPLICAS][MOST];
+        double given_sum[MOST] = {0}, decoded_sum[MOST] = {0};
+        group_init(&group, REPLICAS, 20, 14, 6, two_sided, true);
+        for (int round = 0; round < 42; round++) {
+            for (int r = 0; r < REPLICAS; r++) {
+                numbers_noise(given[r], 20 * 14, (uint64_t)(100 * round + r), 1);
+                powersgd_set_rank(group.each[r], ranks[round % 7]);
+                for (int i = 0; i < 20 * 14; i++)
+                    given_sum[i] += (double)given[r][i] / REPLICAS;
+            }
+            int64_t count = powersgd_basis_count(group.each[0]), rank = ranks[round % 7], side = count / rank;
+            uint64_t rounds;
+            const float *basis = powersgd_basis(group.each[0], &rounds), *other = powersgd_basis(group.each[REPLICAS - 1], &rounds);
+            numbers_same(basis, other, count * 4, "basis of round %d", round);
+            for (int64_t i = 0; i < rank; i++)
+                for (int64_t k = 0; k < rank; k++) {
+                    double dot = 0;
+                    for (int64_t j = 0; j < side; j++)
+                        dot += (double)basis[j * rank + i] * (double)basis[j * rank + k];
+                    assert_true(fabs(dot - (i == k)) < 1e-5);
+                }
+            for (int e = 0; e < powersgd_exchanges(group.each[0]); e++)
+                assert_true(powersgd_count(group.each[0], e) <= powersgd_most_count(group.each[0], e));
+            round_of(&group, given, 1);
+            for (int i = 0; i < 20 * 14; i++)
+                decoded_sum[i] += (double)group.decoded[i];
+        }
+        for (int i = 0; i < 20 * 14; i++) {
+            double left = 0;
+            for (int r = 0; r < REPLICAS; r++)
+                left += (double)powersgd_error(group.each[r])[i] / REPLICAS;
+            assert_true(fabs(decoded_sum[i] + left - given_sum[i]) < 1e-3);
+        }
+        group_clear(&group);
+    }
+}
+
 /* ---- the formulas, plainly, in doubles ---- */
 
 struct plain {
@@ -380,7 +424,7 @@ static void test_outer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact_after_warm_start),       cmocka_unit_test(test_feedback_conserves),
+        cmocka_unit_test(test_exact_after_warm_start),       cmocka_unit_test(test_rank_changes), cmocka_unit_test(test_feedback_conserves),
         cmocka_unit_test(test_alternation_is_the_plain_one), cmocka_unit_test(test_deficient_columns_are_replaced),
         cmocka_unit_test(test_zero),                         cmocka_unit_test(test_drop_rolls_back),
         cmocka_unit_test(test_join),                         cmocka_unit_test(test_pays),

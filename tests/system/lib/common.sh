@@ -131,14 +131,17 @@ nothing_left() {
 }
 
 # Whatever happens, nothing of a test outlives it; and what a sanitizer or a bug said in the log of a process is a failure, too.
-clean_up() {
-    status=$?
-    trap - EXIT
+end_runs() {
     for folder in "$XDG_STATE_HOME"/kedge/*/; do
         [ -d "$folder" ] || continue
         "$O/kedge" stop --now "$(basename "$folder")" >/dev/null 2>&1
         if grep -E 'Sanitizer|runtime error:|BUG in kedge at ' "$folder"/log/*.log; then status=1; fi
     done
+}
+clean_up() {
+    status=$?
+    trap - EXIT
+    end_runs
     exit $status
 }
 trap clean_up EXIT

@@ -1,0 +1,155 @@
+/*
+ * What replicas change together while a run goes on (sync.every, sync.rank, sync.outer_rate, sync.merge). See siblings.h.
+ *
+ *   kedged ── KNOB ──► first stage of every replica
+ *   lowest replica: AGREE, ahead of its contribution to round k ──► first stages of the others
+ *   all: round k is applied at step a ──► the values are stamped from the pass that acts after step a + 1 on ──► later stages
+ *
+ * Nobody can apply round k without what the lowest replica sent for it, so nobody can miss the change or make it at another step, however
+ * late a KNOB of kedged's is: what must agree rides with the data. kedged hears from every replica at which step it was.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "gpu/train/siblings.h"
+#include "ssh/base/mem.h"
+
+bool agree_takes(const struct compute *compute, const char *name)
+{
+    static const char *const names[] = {"sync.every", "sync.rank", "sync.outer_rate", "sync.merge"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && compute->siblings && compute->siblings->sync; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* ---- said and heard ---- */
+
+static int announce(struct compute *compute, const struct wire_agree *agree)
+{
+    const struct siblings *siblings = compute->siblings;
+    int err = 0;
+    for (int r = 0; r < siblings->replicas && !err; r++) {
+        struct letter letter;
+        if (r == siblings->self)
+            continue;
+        letter = compute_letter(WIRE_AGREE, agree, 0, (enum mail_road)(MAIL_SIBLINGS + r), agree->round, 0);
+        err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
+    }
+    return err;
+}
+
+int agree_send(struct compute *compute, const struct fragment_round *round)
+{
+    struct siblings *siblings = compute->siblings;
+    struct wire_knob knob;
+    int err = 0;
+    if (!compute->first || siblings->self != 0)
+        return 0;
+    while (!err && siblings->agreed_count < KNOBS_MOST && drive_take_agreed_knob(compute, round->applied + 1, &knob)) {
+        struct wire_agree *agree = &siblings->agreed[siblings->agreed_count++];
+        *agree = (struct wire_agree){.round = round->round, .ledger = knob.ledger};
+        memcpy(agree->name, knob.name, sizeof agree->name);
+        memcpy(agree->value, knob.value, sizeof agree->value);
+        err = announce(compute, agree);
+    }
+    return err;
+}
+
+int agree_accept(struct compute *compute, const struct letter *letter)
+{
+    struct siblings *siblings = compute->siblings;
+    struct wire_agree agree;
+    if (wire_decode(WIRE_AGREE, letter->payload, letter->bytes, &agree, NULL) < 0)
+        BUG("the loop thread let a bad AGREE pass");
+    if (!compute->first || letter->road != MAIL_SIBLINGS || !agree_takes(compute, agree.name) || siblings->agreed_count == KNOBS_MOST)
+        return compute_halt(compute, compute->trained, "replica %d wants %s = %s after round %" PRIu64 ", which is not for it to say here",
+                            letter->road - MAIL_SIBLINGS, agree.name, agree.value, agree.round);
+    siblings->agreed[siblings->agreed_count++] = agree;
+    return 0;
+}
+
+/* ---- what comes of it ---- */
+
+/* kedged has checked this with the same rules (profile_check_live); all replicas come to the same answer. */
+static bool is_possible(const struct siblings *siblings, const struct agreement *wanted)
+{
+    return fragments_check(&wanted->fragments, NULL) == 0 && fragments_in_flight(&wanted->fragments) <= siblings->flights &&
+           wanted->rank >= 1 && wanted->rank <= siblings->most_rank && wanted->rate >= 0 && wanted->rate <= 10 && wanted->alpha >= 0 &&
+           wanted->alpha <= 1;
+}
+
+static void adopt(struct compute *compute, const struct wire_agree *agree, uint64_t step)
+{
+    struct siblings *siblings = compute->siblings;
+    struct profile *profile = &compute->settings.profile;
+    struct profile *before = mem_copy(profile, sizeof *profile);
+    struct agreement next = siblings->next;
+    struct why why = {0};
+    int err = profile_set(profile, agree->name, agree->value, &why);
+    if (!err) {
+        next = agreement_of(profile);
+        bool same = profile->sync_every == siblings->next.fragments.every;
+        next.fragments = same ? siblings->next.fragments : fragments_change(&siblings->next.fragments, step, profile->sync_every);
+    }
+    if (err || !is_possible(siblings, &next)) {
+        *profile = *before;
+        compute_say(compute, EVENT_WARN, step, "knob", "%s = %s is not possible here%s%s", agree->name, agree->value, err ? ": " : "",
+                    why.text);
+    } else {
+        siblings->next = next;
+        struct wire_knob knob = {.ledger = agree->ledger};
+        memcpy(knob.name, agree->name, sizeof knob.name);
+        memcpy(knob.value, agree->value, sizeof knob.value);
+        drive_used_knob(compute, &knob, step + 1);
+    }
+    mem_free(before);
+}
+
+void agree_applied(struct compute *compute, uint64_t round, uint64_t step)
+{
+    struct siblings *siblings = compute->siblings;
+    int kept = 0;
+    for (int i = 0; i < siblings->agreed_count; i++) {
+        const struct wire_agree *agree = &siblings->agreed[i];
+        if (agree->round > round)
+            siblings->agreed[kept++] = *agree;
+        else if (!drive_has_used(compute, agree->ledger))
+            adopt(compute, agree, step);
+    }
+    siblings->agreed_count = kept;
+}
+
+void agree_stamp(const struct compute *compute, struct wire_stamp *stamp)
+{
+    const struct siblings *siblings = compute->siblings;
+    if (!siblings || !siblings->sync)
+        return;
+    stamp->sync_every = (uint32_t)siblings->next.fragments.every;
+    stamp->sync_rank = (uint16_t)siblings->next.rank;
+    stamp->sync_rate = siblings->next.rate;
+    stamp->sync_merge = siblings->next.alpha;
+    stamp->sync_since = siblings->next.fragments.since;
+    stamp->sync_number = siblings->next.fragments.number;
+}
+
+int agree_follow(struct compute *compute)
+{
+    struct siblings *siblings = compute->siblings;
+    const struct wire_stamp *stamp = &compute->pass.stamp;
+    struct agreement now = {.fragments = siblings->fragments, .rank = stamp->sync_rank, .rate = stamp->sync_rate,
+                            .alpha = stamp->sync_merge};
+    now.fragments.every = stamp->sync_every;
+    now.fragments.since = stamp->sync_since;
+    now.fragments.number = stamp->sync_number;
+    if (!is_possible(siblings, &now))
+        return compute_halt(compute, compute->pass.step, "the stamp of step %" PRIu64 " has rounds every %u steps, rank %u, outer rate %g, "
+                            "merge %g: not possible here", compute->pass.step, stamp->sync_every, stamp->sync_rank,
+                            (double)stamp->sync_rate, (double)stamp->sync_merge);
+    siblings->fragments = now.fragments;
+    siblings->outer.rate = now.rate;
+    siblings->outer.alpha = now.alpha;
+    sync_set_rank(siblings->sync, now.rank);
+    return 0;
+}

@@ -1,0 +1,71 @@
+/*
+ * Which values a live setting can take in a run that has begun, beyond the range of its row: memory was taken for the values that it
+ * began with, and some settings change nothing.
+ */
+#include "profiles/profile.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Where in the H steps fragment f begins, counted on over laps. */
+static int64_t begins(const struct profile *profile, int64_t fragment)
+{
+    int64_t lap = fragment / profile->sync_fragments;
+    return lap * profile->sync_every + fragment % profile->sync_fragments * profile->sync_every / profile->sync_fragments;
+}
+
+int profile_rounds_under_way(const struct profile *profile)
+{
+    int most = 1;
+    for (int64_t f = 0; f < profile->sync_fragments; f++) {
+        int under_way = 1;
+        for (int64_t next = f + 1; next < f + profile->sync_fragments; next++)
+            under_way += begins(profile, next) - begins(profile, f) < profile->sync_overlap;
+        most = under_way > most ? under_way : most;
+    }
+    return most;
+}
+
+static int check_every(const struct profile *begun, const struct profile *changed, struct why *why)
+{
+    int64_t every = changed->sync_every;
+    if (every < changed->sync_fragments)
+        return why_set(why, ERR_REFUSED, "sync.every = %" PRId64 " is too short for sync.fragments = %" PRId64 ": at most one moves in a step",
+                       every, changed->sync_fragments);
+    if (every <= changed->sync_overlap)
+        return why_set(why, ERR_REFUSED, "sync.every = %" PRId64 " must be more than sync.overlap = %" PRId64
+                       ": the next exchange of a part begins after the last one has ended", every, changed->sync_overlap);
+    if (every == 1 && changed->sync_outer == OUTER_NONE)
+        return why_set(why, ERR_REFUSED, "sync.every = 1 with sync.outer = none would average gradients, which a run does from its first step "
+                       "on or not at all");
+    if (profile_rounds_under_way(changed) > profile_rounds_under_way(begun))
+        return why_set(why, ERR_REFUSED, "sync.every = %" PRId64 " with sync.overlap = %" PRId64 " would have %d exchanges under way at a time; "
+                       "the run began with memory for %d", every, changed->sync_overlap, profile_rounds_under_way(changed),
+                       profile_rounds_under_way(begun));
+    return 0;
+}
+
+static int check_rank(const struct profile *begun, const struct profile *changed, struct why *why)
+{
+    if (begun->sync_payload != SEND_POWERSGD)
+        return why_set(why, ERR_REFUSED, "sync.rank has no effect: sync.payload is not powersgd");
+    if (changed->sync_rank > begun->sync_rank)
+        return why_set(why, ERR_REFUSED, "sync.rank = %" PRId64 " is more than the %" PRId64 " that the run began with and has memory for",
+                       changed->sync_rank, begun->sync_rank);
+    return 0;
+}
+
+int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why)
+{
+    if (strncmp(name, "sync.", 5) != 0)
+        return 0;
+    if (begun->replicas == 1)
+        return why_set(why, ERR_REFUSED, "%s has no effect: there is one replica", name);
+    if (begun->sync_every == 1 && begun->sync_outer == OUTER_NONE)
+        return why_set(why, ERR_REFUSED, "%s has no effect: gradients are averaged in every step", name);
+    if (strcmp(name, "sync.outer_rate") == 0 && begun->sync_outer == OUTER_NONE)
+        return why_set(why, ERR_REFUSED, "sync.outer_rate has no effect with sync.outer = none");
+    if (strcmp(name, "sync.every") == 0)
+        return check_every(begun, changed, why);
+    return strcmp(name, "sync.rank") == 0 ? check_rank(begun, changed, why) : 0;
+}

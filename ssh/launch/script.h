@@ -1,0 +1,35 @@
+/*
+ * What we ask a host's shell: one-line scripts of POSIX sh, and what their answers mean. Everything that differs between
+ * hosts (where HOME is, what is installed) is found out there.
+ */
+#ifndef KEDGE_LAUNCH_SCRIPT_H
+#define KEDGE_LAUNCH_SCRIPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ssh/base/why.h"
+
+#define SCRIPT_PATH 400
+
+/* Sets R (the run's folder) and D (what runs share) for the script behind it. `run` is a usable name. mem_free it. */
+char *script_of_run(const char *run, const char *script);
+
+struct script_facts {
+    char run[SCRIPT_PATH], data[SCRIPT_PATH]; /* R and D as the host has them */
+    char os[100], machine[32], glibc[32];
+    uint64_t old_run_id;  /* in R/run.id; 0 = none */
+    int old_living;       /* processes of that run, when it is not ours */
+    long old_pid;         /* one of them */
+};
+/* Makes R and D and says the facts. `run_id`: ours. */
+char *script_look(const char *run, uint64_t run_id);
+int script_read_facts(const char *output, struct script_facts *facts, struct why *why);
+
+/* End all processes of the run on the host by (pid, start time, mark): TERM, after the grace KILL; then the locks and sockets
+ * that nobody holds. Also those of the id that stands in R/run.id. Says "waiting PID NAME" meanwhile, and last
+ * "gone ENDED" or "left COUNT PID NAME". */
+char *script_clean(const char *run, uint64_t run_id, unsigned grace_s);
+
+#endif

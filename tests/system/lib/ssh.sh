@@ -1,0 +1,80 @@
+# Hosts for the system tests: . tests/system/lib/ssh.sh — real sshds on 127.0.0.x, each with a host key, a port and a home of its own,
+# and one user key. They end with the test, whatever happens.
+[ -x /usr/sbin/sshd ] && command -v ssh-keygen >/dev/null || skip "sshd is not installed here; it would have been logged in to"
+have_json || skip "python3 is not here to find free ports; hosts would have been logged in to"
+[ "$(id -u)" != 0 ] || mkdir -p /run/sshd
+me=$(id -un)
+sshds=
+mkdir -p "$TMP/ssh" && chmod 700 "$TMP/ssh"
+ssh-keygen -q -t ed25519 -N '' -C test -f "$TMP/ssh/id" </dev/null || fail "ssh-keygen"
+cp "$TMP/ssh/id.pub" "$TMP/ssh/authorized_keys"
+
+free_port() { python3 -c 'import socket,sys; s = socket.socket(); s.bind((sys.argv[1], 0)); print(s.getsockname()[1])' "$1"; }
+
+# answers ADDRESS PORT
+answers() { python3 -c 'import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()' "$1" "$2" 2>/dev/null; }
+
+# host NAME ADDRESS [LINE...] : an sshd with these extra lines; its files are in $TMP/ssh/NAME, its home is $TMP/ssh/NAME/home
+host() {
+    folder=$TMP/ssh/$1
+    mkdir -p "$folder/home"
+    chmod 700 "$folder/home"
+    [ -e "$folder/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$folder/key" </dev/null || fail "ssh-keygen"
+    name=$1 address=$2
+    shift 2
+    echo "$address" >"$folder/address"
+    [ -e "$folder/port" ] || free_port "$address" >"$folder/port"
+    {
+        printf 'ListenAddress %s\nPort %s\nHostKey %s/key\nPidFile none\nUsePAM no\nStrictModes no\n' "$address" "$(cat "$folder/port")" "$folder"
+        printf 'AuthorizedKeysFile %s/authorized_keys\nUseDNS no\nMaxStartups 500\nMaxSessions 64\nPermitRootLogin yes\n' "$TMP/ssh"
+        printf 'PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nLogLevel VERBOSE\nSetEnv HOME=%s/home\n' "$folder"
+        for line in "$@"; do echo "$line"; done
+    } >"$folder/config"
+    begin_sshd "$name"
+}
+begin_sshd() {
+    folder=$TMP/ssh/$1
+    /usr/sbin/sshd -D -e -f "$folder/config" 2>>"$folder/log" &
+    echo $! >"$folder/pid"
+    sshds="$sshds $!"
+    wait_for 10 answers "$(cat "$folder/address")" "$(cat "$folder/port")" || fail "sshd $1: $(cat "$folder/log")"
+}
+# end_sshd NAME : the listener only; sessions live on
+end_sshd() { kill "$(cat "$TMP/ssh/$1/pid")"; wait "$(cat "$TMP/ssh/$1/pid")" 2>/dev/null; }
+# end_sessions NAME : KILL what the listener has forked, in whatever phase
+end_sessions() { for pid in $(pgrep -P "$(cat "$TMP/ssh/$1/pid")"); do kill -9 $(pgrep -P "$pid") "$pid" 2>/dev/null; done; }
+print_of() { ssh-keygen -lf "$TMP/ssh/$1/key.pub" | awk '{ print $2 }'; }
+login_of() { echo "$me@$(cat "$TMP/ssh/$1/address"):$(cat "$TMP/ssh/$1/port")"; }
+host_folder() { echo "$TMP/ssh/$1/home/.local/state/kedge/$2"; }
+
+# use_host PROFILE-FILE SECTION HOST : section [host SECTION] becomes the sshd HOST, its key pinned
+use_host() {
+    set_key "$1" "host.$2.kind" ssh
+    set_key "$1" "host.$2.ssh" "$(login_of "$3")"
+    set_key "$1" "host.$2.identity" "$TMP/ssh/id"
+    set_key "$1" "host.$2.host_key" "$(print_of "$3")"
+}
+
+# clean_on NAMES RUN : nothing of the run on these hosts
+nothing_on() {
+    for one in $1; do
+        for file in "$(host_folder "$one" "$2")"/kedged.sock "$(host_folder "$one" "$2")"/*.lock; do
+            [ ! -e "$file" ] || { echo "$file is left on host $one"; return 1; }
+        done
+    done
+}
+
+end_sshds() {
+    for pid in $sshds; do
+        for child in $(pgrep -P "$pid" 2>/dev/null); do kill -9 $(pgrep -P "$child") "$child" 2>/dev/null; done
+        kill -9 "$pid" 2>/dev/null
+    done
+}
+clean_up_hosts() {
+    status=$?
+    trap - EXIT
+    end_runs
+    end_sshds
+    exit $status
+}
+trap clean_up_hosts EXIT

@@ -6,6 +6,8 @@
 #include "ssh/base/clock.h"
 
 #define LOOK_NS (200 * CLOCK_MS)
+#define WAIT_TOLD_NS (100 * CLOCK_MS) /* of a round: people want to know who is waited for */
+#define WAIT_TELL_NS (30 * CLOCK_SECOND)
 
 int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes)
 {
@@ -102,6 +104,19 @@ static void tell_stall(struct compute *compute, const struct wire_sync *own, int
                 ", for %.1f s now; the road stands", compute->stage, compute->siblings->self, replica, own->round, (double)waited_ns / 1e9);
 }
 
+/* Afterwards, and not about every round: a road that is too slow for sync.overlap makes all of them wait. */
+static void tell_wait(struct compute *compute, const struct wire_sync *own, uint64_t waited_ns)
+{
+    struct siblings *siblings = compute->siblings;
+    uint64_t now_ns = clock_now_ns();
+    if (own->purpose != SYNC_ROUND || waited_ns < WAIT_TOLD_NS || (siblings->wait_told_ns && now_ns - siblings->wait_told_ns < WAIT_TELL_NS))
+        return;
+    siblings->wait_told_ns = now_ns;
+    compute_say(compute, EVENT_WARN, compute->trained, "sync-wait", "stage %d of replica %d waited for replica %d, round %" PRIu64
+                ", %.1f s: an exchange takes longer than sync.overlap hides", compute->stage, siblings->self,
+                siblings->waited_replica, own->round, (double)waited_ns / 1e9);
+}
+
 int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts)
 {
     struct siblings *siblings = compute->siblings;
@@ -115,9 +130,11 @@ int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_
             break;
         tell_stall(compute, own, replica, clock_now_ns() - began_ns);
     }
-    compute->pass.wait_ns[WAIT_SYNC] += clock_now_ns() - began_ns;
+    uint64_t waited_ns = clock_now_ns() - began_ns;
+    compute->pass.wait_ns[WAIT_SYNC] += waited_ns;
     if (err && err != ERR_AGAIN)
         return err;
+    tell_wait(compute, own, waited_ns);
     for (int r = 0; r < siblings->replicas; r++) {
         const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
         parts[r] = (struct sync_part){.replica = r, .bytes = at ? at->bytes : own_bytes, .count = at ? at->is.total : own->total};

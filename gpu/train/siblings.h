@@ -51,6 +51,7 @@ struct siblings {
     struct flight *flight;     /* [flights] */
     float *values;       /* [2][largest tensor], gradients only */
     uint64_t tokens;     /* that all replicas together said with what came last */
+    uint64_t wait_told_ns; /* when people heard of such a wait last; 0 = never */
     uint64_t waited_round;
     int waited_replica;
 };

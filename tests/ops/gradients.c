@@ -142,7 +142,7 @@ static void rope_each(struct rig *rig)
     float *x = rig_noise(rig, ROPE_COUNT, 1, 1), *w = rig_noise(rig, ROPE_COUNT, 2, 1);
     struct rope with = {rig_wide(rig, x, ROPE_COUNT), rig_wide(rig, w, ROPE_COUNT)};
     const struct subject subject = {rope_loss, &with};
-    rig->ops->rope(rig->device, w, rope_frequency, ROPE_SEQUENCES, ROPE_TOKENS, ROPE_HEADS, ROPE_WIDTH,
+    rig->ops->rope(rig->device, w, rope_frequency, ROPE_SEQUENCES, ROPE_TOKENS, 0, ROPE_HEADS, ROPE_WIDTH,
                    ROPE_HEADS * ROPE_WIDTH, true);
     check(rig, &subject, with.x, ROPE_COUNT, w, "rope");
 }

@@ -315,6 +315,8 @@ static ssize_t road_tls_write(struct road *base, const uint8_t *bytes, size_t co
             return used ? (ssize_t)used : road_tls_failed(tls, why);
         used += written;
     }
+    if (buf_used(&tls->pending))
+        road_tls_want_below(tls); /* the link may have nothing more to write and not ask for the road again */
     if (used)
         return (ssize_t)used;
     return tls->below_why.err ? why_set(why, tls->below_why.err, "%s", tls->below_why.text) : ERR_AGAIN;

@@ -30,13 +30,15 @@ idle_bytes_a_second() {
     echo $((($(interface_bytes) - before) * 1000 / ($(now_ms) - since)))
 }
 
-# Paused at a step boundary nothing is under way, so that what is counted is of whole steps. The counters come once a second.
+# Paused at a step boundary nothing is under way, so that what is counted is of whole steps. The step that was under way goes to its
+# end first, and counters come once a second: quiet is what has not changed for twice as long as a step takes.
 settle() {
     kedge pause "$1" >/dev/null || fail "pause"
-    last=
-    until [ "$last" = "$(act_bytes "$1")" ]; do
-        last=$(act_bytes "$1")
-        sleep 2
+    last= quiet_since=$(now_ms)
+    until [ $(($(now_ms) - quiet_since)) -gt $((2 * step_ms + 3000)) ]; do
+        now=$(act_bytes "$1")
+        [ "$last" = "$now" ] || last=$now quiet_since=$(now_ms)
+        sleep 1
     done
 }
 
@@ -46,7 +48,9 @@ count() {
     profile "$1" run.timeout=60s run.steps=100000 model.hidden=$H model.layers=2 model.heads=4 model.kv_heads=2 model.ffn=256 boundary.codec="$2" \
         train.sequence=128 train.micro_batch=8 train.micro_batches=4
     kedge run "$TMP/$1.ini" --detach >"$TMP/out" 2>&1 || fail "run: $(cat "$TMP/out")"
-    wait_for 60 step_reached "$1" 2 || fail "no step was trained: $(kedge status "$1")"
+    began=$(now_ms)
+    wait_for 60 step_reached "$1" 3 || fail "no step was trained: $(kedge status "$1")"
+    step_ms=$((($(now_ms) - began) / 3))
     settle "$1"
     idle=$(idle_bytes_a_second)
     step=$(step_of "$1") link=$(act_bytes "$1") interface=$(interface_bytes) since=$(now_ms)

@@ -352,15 +352,16 @@ static void killed_at_any_moment(void **state)
     (void)state;
     struct dice dice = {.state = 77};
     uint64_t last = 0;
-    /* A slow machine gets more rounds: the writer must have come some way. */
-    for (int round = 0; round < 15 || (last <= 10 && round < 500); round++) {
+    /* A slow machine gets more rounds, and longer ones: the writer must have come some way. */
+    for (int round = 0; round < 15 || (last <= 10 && round < 150); round++) {
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
             write_for_ever();
             _exit(1);
         }
-        nanosleep(&(struct timespec){.tv_nsec = (long)(15000000 + dice_below(&dice, 60000000))}, NULL);
+        uint64_t life_ns = (15000000 + dice_below(&dice, 60000000)) * (uint64_t)(1 + round / 15);
+        nanosleep(&(struct timespec){.tv_nsec = (long)life_ns}, NULL);
         kill(child, SIGKILL);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);

@@ -12,6 +12,7 @@
 #include "console/ask.h"
 #include "console/command.h"
 #include "console/draft.h"
+#include "console/place.h"
 #include "console/screen.h"
 #include "console/visit.h"
 #include "console/watch.h"
@@ -26,7 +27,7 @@ struct beginning {
     const struct style *style;
     bool quiet; /* JSON lines only */
     bool done;
-    bool accept_new;
+    bool accept_new, screen;
     struct ask *ask;              /* NULL = nobody is here */
     bool touched[PROFILE_HOSTS];  /* something may live there */
     struct why why;
@@ -144,11 +145,18 @@ static int launch_run(struct loop *loop, struct profile *profile, const char *so
 }
 
 /* A screen where there can be one, else a line a second. */
-static int follow(struct loop *loop, const char *folder, const char *run, const struct args *args, bool from_start,
-                  const struct style *style)
+static int follow(struct loop *loop, const struct place *place, const struct args *args, bool from_start, const struct style *style)
 {
-    int code = screen_is_wanted(args, style) ? screen_run(loop, run, args, style) : -1;
-    return code >= 0 ? code : watch_run(loop, folder, run, args->options & OPTION_JSON, from_start, style);
+    int code = screen_is_wanted(args, style) ? screen_run(loop, place->name, args, style) : -1;
+    return code >= 0 ? code : watch_run(loop, place, args->options & OPTION_JSON, from_start, style);
+}
+
+/* What was just begun. */
+static int follow_run(struct loop *loop, const char *run, const struct args *args, const struct style *style)
+{
+    struct place place;
+    struct why why = {0};
+    return place_find(loop, run, &place, &why) ? visit_fail(&why) : follow(loop, &place, args, true, style);
 }
 
 int begin_run(const struct args *args, const struct style *style)
@@ -173,7 +181,7 @@ int begin_run(const struct args *args, const struct style *style)
         printf("%s is going; 'kedge attach %s' watches it, 'kedge stop %s' ends it\n", profile->name, profile->name,
                profile->name);
     else
-        code = follow(loop, folder, profile->name, args, true, style);
+        code = follow_run(loop, profile->name, args, style);
 free_profile:
     if (loop)
         loop_free(loop);
@@ -208,29 +216,62 @@ static size_t count_living(const char *folder)
     return count;
 }
 
+static int refuse_over(const struct place *place, struct why *why)
+{
+    return why_set(why, ERR_ABSENT, "the run '%s' is not going; 'kedge status %s' shows its record", place->run, place->name);
+}
+
+/* The scheduler is here: does it live, or do at least its processes? */
+static int join_here(struct loop *loop, const struct place *place, struct beginning *beginning)
+{
+    if (runs_answers(place->folder))
+        return EXIT_DONE;
+    if (count_living(place->folder))
+        return revive(loop, place->folder, place->run, beginning);
+    if (beginning->screen)
+        return EXIT_DONE;
+    refuse_over(place, &beginning->why);
+    return visit_fail(&beginning->why);
+}
+
+/* The scheduler is on a host: what does the bridge there say? */
+static int join_there(const struct place *place, struct beginning *beginning)
+{
+    struct visit visit;
+    if (visit_begin(&visit, place->name, false, NULL, NULL, &beginning->why) != 0)
+        return visit_fail(&beginning->why);
+    bool live = client_is_live(visit.client), over = state_is_over(client_state(visit.client));
+    visit_end(&visit);
+    if (live || (over && beginning->screen))
+        return EXIT_DONE;
+    if (over)
+        refuse_over(place, &beginning->why);
+    else if (!place->folder[0])
+        why_set(&beginning->why, ERR_ABSENT, "the scheduler of '%s' on %s is not there: 'kedge attach %s' where the run was "
+                "started begins a new one, which takes its processes back", place->run, place->reach.name, place->run);
+    return beginning->why.err ? visit_fail(&beginning->why) : -1;
+}
+
 int begin_attach(const struct args *args, const struct style *style)
 {
     struct beginning beginning = {.style = style, .quiet = args->options & OPTION_JSON};
-    const char *run = args->words[0];
-    char folder[RUNS_PATH];
+    struct place place;
     int code = EXIT_DONE;
-    if (runs_find(run, folder, sizeof folder, &beginning.why) != 0)
-        return visit_fail(&beginning.why);
     if (args->options & OPTION_ONCE)
-        return screen_once(run, args, style);
+        return screen_once(args->words[0], args, style);
+    beginning.screen = screen_is_wanted(args, style); /* it shows the record of a run that is over, too */
     struct loop *loop = loop_new(&beginning.why);
-    if (!loop || take_signals(loop, &beginning.why) != 0) {
+    if (!loop || take_signals(loop, &beginning.why) != 0 || place_find(loop, args->words[0], &place, &beginning.why) != 0) {
         code = visit_fail(&beginning.why);
-    } else if (!runs_answers(folder)) {
-        if (count_living(folder)) {
-            code = revive(loop, folder, run, &beginning);
-        } else if (!screen_is_wanted(args, style)) {
-            why_set(&beginning.why, ERR_ABSENT, "the run '%s' is not going; 'kedge status %s' shows its record", run, run);
-            code = visit_fail(&beginning.why);
-        }
+    } else if (!place.far) {
+        code = join_here(loop, &place, &beginning);
+    } else {
+        code = join_there(&place, &beginning);
+        if (code < 0)
+            code = revive(loop, place.folder, place.run, &beginning);
     }
     if (!code)
-        code = follow(loop, folder, run, args, false, style);
+        code = follow(loop, &place, args, false, style);
     if (loop)
         loop_free(loop);
     return code;

@@ -17,7 +17,9 @@
 #include "ssh/base/version.h"
 #include "ssh/launch/prepare.h"
 #include "ssh/launch/runs.h"
+#include "ssh/launch/script.h"
 #include "ssh/link/link.h"
+#include "ssh/session/exec.h"
 
 #define QUEUE_MAX_BYTES (64 * 1024) /* a console says little */
 #define BRIDGE_WORDS_MS 500
@@ -32,6 +34,8 @@ struct client {
     struct wire_reply reply; /* the newest */
     uint32_t last_request;
     bool live, down;
+    struct reach *reach;     /* to the host of a run elsewhere, NULL = here */
+    uint64_t heard_ns;
     char down_reason[700];
     pid_t bridge;            /* our child, 0 = none */
     int bridge_words;        /* what it says on standard error, −1 = none */
@@ -43,6 +47,9 @@ static int on_up(struct link *link, const struct wire_hello *peer, void *arg, st
 {
     struct client *client = arg;
     struct wire_watch watch = {.follow = client->settings.follow, .from_event = client->settings.from_event};
+    size_t length = strlen(peer->program), ending = strlen(WIRE_RECORD);
+    client->heard_ns = clock_now_ns();
+    client->live = length < ending || strcmp(peer->program + length - ending, WIRE_RECORD) != 0;
     if (peer->role != ROLE_SCHEDULER)
         return why_set(why, ERR_INVALID, "%s answered instead of a scheduler", peer->name);
     return link_send(link, WIRE_WATCH, &watch, 0, 0);
@@ -54,6 +61,7 @@ static int on_message(struct link *link, const struct frame_header *header, cons
     struct client *client = arg;
     const struct wire_message *message = wire_find(header->type);
     (void)link;
+    client->heard_ns = clock_now_ns();
     if (!message || message->type < WIRE_RUN_STATE || message->type > WIRE_REPLY || message->type == WIRE_ORDER)
         return why_set(why, ERR_INVALID, "message type %d is not for a console", header->type);
     void *row = mem_new(message->struct_bytes);
@@ -90,7 +98,8 @@ static void on_down(struct link *link, int err, const char *reason, void *arg)
     struct client *client = arg;
     (void)link;
     client->down = true;
-    snprintf(client->down_reason, sizeof client->down_reason, "%s", reason);
+    if (!client->down_reason[0])
+        snprintf(client->down_reason, sizeof client->down_reason, "%s", reason);
     if (!client->state.complete)
         read_bridge_words(client);
     if (client->callbacks.down)
@@ -99,11 +108,9 @@ static void on_down(struct link *link, int err, const char *reason, void *arg)
 
 /* ---- life ---- */
 
-struct client *client_new(struct loop *loop, struct road *road, const struct client_settings *settings,
-                          const struct client_callbacks *callbacks, void *arg)
+static void client_begin(struct client *client, struct loop *loop, struct road *road, const struct client_settings *settings)
 {
     static const struct link_callbacks link_callbacks = {.up = on_up, .message = on_message, .down = on_down};
-    struct client *client = mem_new(sizeof *client);
     struct link_settings link = {
         .run_id = settings->run_id,
         .incarnation = (uint32_t)getpid(),
@@ -116,12 +123,19 @@ struct client *client_new(struct loop *loop, struct road *road, const struct cli
     };
     client->loop = loop;
     client->settings = *settings;
-    client->callbacks = *callbacks;
-    client->arg = arg;
     client->live = true;
-    client->bridge_words = -1;
     state_init(&client->state);
     client->link = link_new(loop, road, &link, &link_callbacks, client);
+}
+
+struct client *client_new(struct loop *loop, struct road *road, const struct client_settings *settings,
+                          const struct client_callbacks *callbacks, void *arg)
+{
+    struct client *client = mem_new(sizeof *client);
+    client->callbacks = *callbacks;
+    client->arg = arg;
+    client->bridge_words = -1;
+    client_begin(client, loop, road, settings);
     return client;
 }
 
@@ -174,31 +188,84 @@ close_ends:
     return NULL;
 }
 
-static void read_timeouts(const char *folder, struct timeouts *timeouts)
+/* Why the host is lost is better known to the session than to the road that it carried. */
+static void on_reach_down(struct reach *reach, int err, const char *reason, void *arg)
+{
+    struct client *client = arg;
+    (void)reach, (void)err;
+    snprintf(client->down_reason, sizeof client->down_reason, "%s", reason);
+}
+
+static void on_reach_ask(struct session *session, const struct session_question *question, void *arg)
+{
+    struct client *client = arg;
+    client->callbacks.ask(session, question, client->arg);
+}
+
+struct client *client_open_far(struct loop *loop, const struct reach_settings *reach, const char *run,
+                               const struct client_settings *settings, const struct client_callbacks *callbacks, void *arg,
+                               struct why *why)
+{
+    const struct reach_callbacks on = {.down = on_reach_down, .ask = callbacks->ask ? on_reach_ask : NULL};
+    struct client *client = mem_new(sizeof *client);
+    client->callbacks = *callbacks;
+    client->arg = arg;
+    client->bridge_words = -1;
+    client->reach = reach_new(loop, reach, &on, client, why);
+    if (!client->reach) {
+        mem_free(client);
+        return NULL;
+    }
+    char *script = script_of_run(run, "[ -x \"$R/bin/kedged\" ] || { echo \"kedged: the programs of the run are not in $R/bin\" >&2; exit 1; }; "
+                                      "LD_LIBRARY_PATH=\"$R/bin/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
+                                      "exec \"$R/bin/kedged\" bridge --folder \"$R\"");
+    struct client_settings patient = *settings;
+    patient.timeouts.greet_ns = 4 * settings->timeouts.greet_ns + (callbacks->ask ? reach->ask_ns : 0); /* the login is part of it */
+    client_begin(client, loop, exec_road(reach_session(client->reach), script, settings->timeouts.greet_ns), &patient);
+    client->settings.timeouts = settings->timeouts;
+    mem_free(script);
+    return client;
+}
+
+/* The run's deadlines; true when its scheduler is on another host, with the way there. */
+static bool read_profile(const char *folder, struct timeouts *timeouts, struct reach_settings *reach, char run[64])
 {
     struct profile *profile = mem_new(sizeof *profile);
     struct complaints complaints;
     char *path = mem_format("%s/run.ini", folder);
+    const struct profile_host *head = NULL;
     profile_defaults(profile);
     *timeouts = timeouts_derive(profile->timeout_ns);
     complaints_init(&complaints);
-    if (profile_read(path, profile, &complaints, NULL, 0) == 0)
+    if (profile_read(path, profile, &complaints, NULL, 0) == 0) {
         *timeouts = timeouts_derive(profile->timeout_ns);
+        head = profile_head(profile);
+    }
+    if (head) {
+        memset(reach, 0, sizeof *reach);
+        reach_of_host(profile, head, reach);
+        runs_known_hosts(reach->save, sizeof reach->save); /* what was accepted at the start is known */
+        memcpy(run, profile->name, sizeof profile->name);
+    }
     complaints_clear(&complaints);
     mem_free(path);
     mem_free(profile);
+    return head;
 }
 
 struct client *client_open(struct loop *loop, const char *folder, bool follow, uint64_t from_event,
                            const struct client_callbacks *callbacks, void *arg, struct why *why)
 {
     struct client_settings settings = {.follow = follow, .from_event = from_event};
+    struct reach_settings reach;
     struct road *road;
+    char run[64];
     pid_t bridge = 0;
     int bridge_words = -1;
     if (runs_read_id(folder, &settings.run_id, why) != 0)
         return NULL;
-    read_timeouts(folder, &settings.timeouts);
+    if (read_profile(folder, &settings.timeouts, &reach, run))
+        return client_open_far(loop, &reach, run, &settings, callbacks, arg, why);
     bool live = runs_answers(folder);
     if (live) {
         char *path = mem_format("%s/kedged.sock", folder);
@@ -210,7 +277,6 @@ struct client *client_open(struct loop *loop, const char *folder, bool follow, u
     if (!road)
         return NULL;
     struct client *client = client_new(loop, road, &settings, callbacks, arg);
-    client->live = live;
     client->bridge = bridge;
     client->bridge_words = bridge_words;
     return client;
@@ -234,6 +300,7 @@ void client_free(struct client *client)
     if (!client)
         return;
     link_free(client->link);
+    reach_free(client->reach);
     if (client->bridge_words >= 0)
         close(client->bridge_words);
     if (client->bridge > 0)
@@ -250,6 +317,11 @@ struct state *client_state(struct client *client)
 bool client_is_live(const struct client *client)
 {
     return client->live;
+}
+
+uint64_t client_heard_ns_ago(const struct client *client)
+{
+    return client->heard_ns ? clock_now_ns() - client->heard_ns : UINT64_MAX;
 }
 
 bool client_is_down(const struct client *client)
@@ -295,7 +367,8 @@ static bool is_complete(struct client *client, void *arg)
 
 int client_wait_complete(struct client *client, struct why *why)
 {
-    return client_wait(client, is_complete, NULL, 2 * client->settings.timeouts.greet_ns, why);
+    uint64_t login_ns = client->reach ? 4 * client->settings.timeouts.greet_ns : 0;
+    return client_wait(client, is_complete, NULL, 2 * client->settings.timeouts.greet_ns + login_ns, why);
 }
 
 static bool is_replied(struct client *client, void *arg)

@@ -1,6 +1,6 @@
 /*
  * The console's end of the road to a run: kedged's socket when it answers, else `kedged bridge`, which speaks the same
- * language for a run that is over (from its journal). Rows go into the client's `struct state`; the callbacks say that
+ * language for a run that is over (from its journal); on another machine the bridge over SSH. Rows go into the client's `struct state`; the callbacks say that
  * something changed.
  *
  * Nothing here waits without a deadline. Losing the road is an outcome: `down` is called once, what was heard stays
@@ -17,6 +17,7 @@
 #include "ssh/base/why.h"
 #include "ssh/link/loop.h"
 #include "ssh/link/road.h"
+#include "ssh/session/reach.h"
 
 struct client;
 
@@ -30,6 +31,7 @@ struct client_settings {
 struct client_callbacks { /* each may be NULL */
     void (*changed)(struct client *client, enum wire_type type, const void *row, void *arg); /* already in the state */
     void (*down)(struct client *client, int err, const char *reason, void *arg);
+    void (*ask)(struct session *session, const struct session_question *question, void *arg); /* on the way to a host */
 };
 
 /* Over a road of the caller's choice (taken over, also on failure). */
@@ -38,10 +40,15 @@ struct client *client_new(struct loop *loop, struct road *road, const struct cli
 /* The run in `folder`: run.id and run.timeout are read from there. */
 struct client *client_open(struct loop *loop, const char *folder, bool follow, uint64_t from_event,
                            const struct client_callbacks *callbacks, void *arg, struct why *why);
-void client_free(struct client *client); /* NULL is fine */
+/* The same on the host that `reach` leads to. Never waits; when the host cannot be reached, that is how the road goes down. */
+struct client *client_open_far(struct loop *loop, const struct reach_settings *reach, const char *run,
+                               const struct client_settings *settings, const struct client_callbacks *callbacks, void *arg,
+                               struct why *why);
+void client_free(struct client *client); /* at once, whatever the network does; NULL is fine */
 
 struct state *client_state(struct client *client);
-bool client_is_live(const struct client *client);       /* a scheduler answers, not a record */
+bool client_is_live(const struct client *client);       /* a scheduler answers, not a record; known when it was heard */
+uint64_t client_heard_ns_ago(const struct client *client); /* since anything came; UINT64_MAX = nothing yet */
 bool client_is_down(const struct client *client);
 const char *client_down_reason(const struct client *client);
 const struct timeouts *client_timeouts(const struct client *client);

@@ -62,6 +62,9 @@ static const struct command commands[] = {
         .function = begin_attach, .help = "watch a run that is going",
         .details = "As 'kedge run' watches. Any number of consoles may watch, and none is special. When the scheduler "
                    "of the run has died and its processes live, a new scheduler is started that takes them back.\n\n"
+                   "With HOST: the run whose scheduler is on that host, from any machine that may log in there with ssh: "
+                   "HOST is anything that ssh understands. The other commands take HOST:RUN, too. A lost road is said, "
+                   "with its age, and dialled again until you leave.\n\n"
                    "The screen begins with VIEW (run, links, anchor, hosts, knobs or events; default run). It shows the record of a "
                    "run that is over, too. --once prints one view of it as text, "
                    "80 columns wide and 24 lines high unless COLUMNS and LINES say otherwise.",
@@ -158,7 +161,8 @@ static const struct command commands[] = {
         .help = "end a run; returns when nothing of it is left",
         .details = "Says meanwhile what is awaited. Works also when the scheduler is dead: the processes of the run "
                    "are found by their lock files and by the run's mark, never by name. The journal, the logs and the "
-                   "profile stay.",
+                   "profile stay. Hosts over SSH are looked at, too; one that cannot be reached is named, and stop "
+                   "may be said again.",
     },
     {
         .name = "logs", .arguments = "RUN [PROCESS]", .least = 1, .most = 2, .options = OPTION_FOLLOW, .function = logs_show,

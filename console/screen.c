@@ -9,6 +9,7 @@
 #include "console/client.h"
 #include "console/command.h"
 #include "console/pager.h"
+#include "console/place.h"
 #include "console/preferences.h"
 #include "console/recall.h"
 #include "console/show.h"
@@ -32,7 +33,7 @@ struct screen {
     struct view view;
     struct client *client;
     struct recall *recall;
-    char folder[RUNS_PATH];
+    struct place place;
     struct loop_watch *keys;
     struct loop_timer *draw, *tick;
     uint64_t drawn_ns;
@@ -115,7 +116,7 @@ static int open_client(struct screen *screen, struct why *why)
     static const struct client_callbacks callbacks = {.changed = on_changed, .down = on_down};
     const struct state *state = &screen->view.state;
     uint64_t from_event = state->event_count ? state->events[state->event_count - 1].id : 0;
-    screen->client = client_open(screen->loop, screen->folder, true, from_event, &callbacks, screen, why);
+    screen->client = place_open(screen->loop, &screen->place, true, from_event, &callbacks, screen, why);
     if (!screen->client)
         return why->err;
     screen->view.road.live = client_is_live(screen->client);
@@ -135,21 +136,21 @@ static void begin_recall(struct screen *screen)
 {
     recall_free(screen->recall);
     history_forget_steps(&screen->view.history);
-    screen->recall = recall_new(screen->loop, screen->folder, on_line, screen, &(struct why){0});
+    screen->recall = recall_new(screen->loop, screen->place.folder, on_line, screen, &(struct why){0});
 }
 
 static int open_run(struct screen *screen, const char *run, struct why *why)
 {
-    char folder[RUNS_PATH];
-    int err = runs_find(run, folder, sizeof folder, why);
+    struct place place;
+    int err = place_find(screen->loop, run, &place, why);
     if (err)
         return err;
     client_free(screen->client);
     screen->client = NULL;
     recall_free(screen->recall);
     screen->recall = NULL;
-    snprintf(screen->folder, sizeof screen->folder, "%s", folder);
-    view_open(&screen->view, run, true, true);
+    screen->place = place;
+    view_open(&screen->view, run, true, place.folder[0] != '\0');
     return open_client(screen, why);
 }
 
@@ -157,7 +158,9 @@ static int open_run(struct screen *screen, const char *run, struct why *why)
 static void reopen(struct screen *screen)
 {
     struct view *view = &screen->view;
-    if (!view->run[0] || !view->road.down || state_is_over(&view->state) || !runs_answers(screen->folder))
+    bool dialling = screen->client && !client_is_down(screen->client);
+    if (!view->run[0] || !view->road.down || dialling || state_is_over(&view->state) ||
+        (!screen->place.far && !runs_answers(screen->place.folder)))
         return;
     client_free(screen->client);
     screen->client = NULL;
@@ -214,7 +217,7 @@ static void page(struct screen *screen, const struct wish *wish)
     struct why why = {0};
     terminal_leave(screen->terminal);
     loop_watch_want(screen->keys, false, false);
-    int err = pager_run(screen->loop, screen->folder, wish->name, wish->text, &why);
+    int err = pager_run(screen->loop, screen->place.folder, wish->name, wish->text, &why);
     loop_watch_want(screen->keys, true, false);
     terminal_enter(screen->terminal);
     if (err)
@@ -267,7 +270,7 @@ static void read_log(struct screen *screen)
 {
     struct view *view = &screen->view;
     if (view->panel == PANEL_HOSTS && view->has_folder && view->log_name[0])
-        pager_tail(screen->folder, view->log_name, view->log, sizeof view->log);
+        pager_tail(screen->place.folder, view->log_name, view->log, sizeof view->log);
 }
 
 /* All keys that are there, then what they wish for, then one drawing: never later than the key. */

@@ -140,9 +140,12 @@ int show_events(const struct args *args, const struct style *style)
 /* A setting that is not live has one value for the whole run: the one in run.ini. */
 static int get_from_profile(const struct visit *visit, const char *key, char *out, size_t size, struct why *why)
 {
+    if (!visit->place.folder[0])
+        return why_set(why, ERR_ABSENT, "%s: the profile of the run is on that host; only live settings can be asked for from here",
+                       key);
     struct profile *profile = mem_new(sizeof *profile);
     struct complaints complaints;
-    char *path = mem_format("%s/run.ini", visit->folder);
+    char *path = mem_format("%s/run.ini", visit->place.folder);
     complaints_init(&complaints);
     int err = profile_read(path, profile, &complaints, NULL, 0);
     if (err)

@@ -11,14 +11,14 @@ int visit_begin(struct visit *visit, const char *run, bool follow, const struct 
     static const struct client_callbacks none;
     memset(visit, 0, sizeof *visit);
     visit->run = run;
-    int err = runs_find(run, visit->folder, sizeof visit->folder, why);
-    if (err)
-        return err;
     visit->loop = loop_new(why);
     if (!visit->loop)
         return why->err;
-    visit->client = client_open(visit->loop, visit->folder, follow, 0, callbacks ? callbacks : &none, arg, why);
-    err = visit->client ? client_wait_complete(visit->client, why) : why->err;
+    int err = place_find(visit->loop, run, &visit->place, why);
+    if (!err)
+        visit->client = place_open(visit->loop, &visit->place, follow, 0, callbacks ? callbacks : &none, arg, why);
+    if (!err)
+        err = visit->client ? client_wait_complete(visit->client, why) : why->err;
     if (err)
         visit_end(visit);
     return err;

@@ -1,5 +1,5 @@
 /*
- * One visit of a command to a run: find its folder, open the client, wait until everything current is here. And the way a
+ * One visit of a command to a run: find its place, open the client, wait until everything current is here. And the way a
  * command says why it failed: one line on standard error, one exit code.
  */
 #ifndef KEDGE_CONSOLE_VISIT_H
@@ -9,13 +9,14 @@
 #include <stdint.h>
 
 #include "console/client.h"
+#include "console/place.h"
 #include "ssh/base/why.h"
 #include "ssh/launch/runs.h"
 #include "ssh/link/loop.h"
 
 struct visit {
-    char folder[RUNS_PATH];
-    const char *run;
+    struct place place;
+    const char *run; /* as it was said */
     struct loop *loop;
     struct client *client;
 };

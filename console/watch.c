@@ -20,9 +20,11 @@
 #define REJOINS 5                     /* dropped, and dropped again before the state was whole: so often we come back */
 
 struct watch {
-    const char *run, *folder;
+    const char *run;
+    const struct place *place;
     const struct style *style;
-    bool json, events_from_start, complete;
+    bool json, events_from_start, complete, was_complete;
+    uint64_t heard_ns; /* when the newest word came */
     uint64_t newest_event, next_line_ns, said_ns;
     int said_phase;
     char said_reason[WIRE_TEXT];
@@ -197,7 +199,7 @@ static int say_left(const struct watch *watch, const struct state *state)
 {
     if (!watch->json)
         printf("left: %s goes on (step %" PRIu64 " of %" PRIu64 "); 'kedge attach %s' comes back, 'kedge stop %s' ends it\n",
-               watch->run, state->run.step, state->run.steps, watch->run, watch->run);
+               watch->run, state->run.step, state->run.steps, watch->place->name, watch->place->name);
     return EXIT_INTERRUPTED;
 }
 
@@ -221,8 +223,8 @@ static void await_processes(const struct watch *watch)
 {
     uint64_t run_id;
     struct holder *holders = mem_array(HOLDERS_MOST, sizeof *holders);
-    for (int i = 0; i < 100 && runs_read_id(watch->folder, &run_id, NULL) == 0; i++) {
-        if (holders_find(watch->folder, run_id, holders, HOLDERS_MOST) == 0)
+    for (int i = 0; i < 100 && watch->place->folder[0] && runs_read_id(watch->place->folder, &run_id, NULL) == 0; i++) {
+        if (holders_find(watch->place->folder, run_id, holders, HOLDERS_MOST) == 0)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
     }
@@ -260,14 +262,17 @@ static bool watch_once(struct loop *loop, struct watch *watch, int *exit_code)
     const struct client_callbacks callbacks = {.changed = on_change};
     struct why why = {0};
     watch->complete = false;
-    struct client *client = client_open(loop, watch->folder, true, watch->newest_event, &callbacks, watch, &why);
+    struct client *client = place_open(loop, watch->place, true, watch->newest_event, &callbacks, watch, &why);
     if (!client) {
         *exit_code = visit_fail(&why);
         return false;
     }
     int err = client_wait(client, has_ended, watch, 0, &why);
     bool over = state_is_over(client_state(client)) || client_state(client)->run.phase == PHASE_STOPPING;
-    bool again = err == ERR_GONE && !over && runs_answers(watch->folder);
+    bool known = watch->complete || watch->was_complete; /* who was never reached is not waited for */
+    bool again = err == ERR_GONE && !over && (watch->place->far ? known && !interrupted : runs_answers(watch->place->folder));
+    watch->was_complete |= watch->complete;
+    watch->heard_ns = client_heard_ns_ago(client) == UINT64_MAX ? watch->heard_ns : clock_now_ns() - client_heard_ns_ago(client);
     if (again)
         snprintf(watch->down_reason, sizeof watch->down_reason, "%s", client_down_reason(client));
     else
@@ -276,12 +281,32 @@ static bool watch_once(struct loop *loop, struct watch *watch, int *exit_code)
     return again;
 }
 
-int watch_run(struct loop *loop, const char *folder, const char *run, bool json, bool from_start, const struct style *style)
+/* The road to another machine is lost: how long nothing was heard, why, and when it is dialled again. */
+static void await_redial(struct loop *loop, const struct watch *watch, int failures)
 {
-    struct watch watch = {.run = run, .folder = folder, .style = style, .json = json, .events_from_start = from_start};
+    uint64_t pause_ns = failures < 5 ? CLOCK_SECOND << failures : REPEAT_NS, until_ns = clock_now_ns() + pause_ns;
+    char age[WORDS], pause[WORDS];
+    if (!watch->json) {
+        words_age(watch->style, clock_now_ns() - watch->heard_ns, age, sizeof age);
+        words_age(watch->style, pause_ns, pause, sizeof pause);
+        printf("no road to %s (last word %s ago): %s; again in %s\n", watch->place->reach.name, age, watch->down_reason, pause);
+        fflush(stdout);
+    }
+    for (uint64_t now_ns; !interrupted && (now_ns = clock_now_ns()) < until_ns;)
+        loop_run_once(loop, until_ns - now_ns);
+}
+
+int watch_run(struct loop *loop, const struct place *place, bool json, bool from_start, const struct style *style)
+{
+    struct watch watch = {.run = place->run, .place = place, .style = style, .json = json, .events_from_start = from_start};
+    const char *run = place->run;
     int exit_code = EXIT_NETWORK, failures = 0;
     while (watch_once(loop, &watch, &exit_code)) {
         failures = watch.complete ? 0 : failures + 1;
+        if (place->far) {
+            await_redial(loop, &watch, failures);
+            continue;
+        }
         if (failures == REJOINS) {
             fprintf(stderr, "kedge: the scheduler of %s lives, but does not answer: %s\n", run, watch.down_reason);
             return EXIT_NETWORK;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "console/args.h"
+#include "console/place.h"
 #include "console/state.h"
 #include "console/style.h"
 #include "ssh/link/loop.h"
@@ -18,8 +19,8 @@ void watch_print_line(const struct state *state, const struct style *style, FILE
 
 /* Until the run is over or the user leaves. `from_start`: print the events that were before, too. Exit code: 0 finished, 1
  * stopped or failed, 3 the scheduler was lost, 130 the user left. SIGINT, SIGTERM and SIGHUP must be on `loop` with
- * watch_interrupt. */
-int watch_run(struct loop *loop, const char *folder, const char *run, bool json, bool from_start, const struct style *style);
+ * watch_interrupt. A lost road to another machine is dialled again, with growing pauses, until the user leaves. */
+int watch_run(struct loop *loop, const struct place *place, bool json, bool from_start, const struct style *style);
 void watch_interrupt(int number, void *arg); /* a loop_signal_cb */
 bool watch_is_interrupted(void);
 

@@ -208,7 +208,7 @@ static int serve_past(const char *folder, const struct profile *profile, struct 
     struct link_settings settings = {
         .run_id = past.record->state.row.run_id,
         .incarnation = 1,
-        .hello = {.version = WIRE_VERSION, .role = ROLE_SCHEDULER, .program = "kedged " KEDGE_VERSION, .name = "kedged",
+        .hello = {.version = WIRE_VERSION, .role = ROLE_SCHEDULER, .program = "kedged " KEDGE_VERSION WIRE_RECORD, .name = "kedged",
                   .host = "kedged", .pid = (uint32_t)getpid()},
         .heartbeat_ns = timeouts.heartbeat_ns,
         .silent_ns = timeouts.silent_ns,

@@ -91,6 +91,20 @@ static int put_sets_aside(const char *folder, struct why *why)
     return err;
 }
 
+/* Who comes over SSH finds the programs of the run in its folder (`kedge attach HOST:RUN`). */
+static int link_programs(const char *folder, struct why *why)
+{
+    char programs[RUNS_PATH];
+    int err = file_program_folder(programs, sizeof programs, why);
+    char *path = mem_format("%s/bin", folder), *fresh = mem_format("%s/bin.new", folder);
+    unlink(fresh);
+    if (!err && (symlink(programs, fresh) != 0 || rename(fresh, path) != 0))
+        err = why_errno(why, "cannot make %s", path);
+    mem_free(path);
+    mem_free(fresh);
+    return err;
+}
+
 int prepare_run(const struct profile *profile, const char *source, char *folder, size_t folder_size, uint64_t *run_id,
                    struct why *why)
 {
@@ -115,6 +129,8 @@ int prepare_run(const struct profile *profile, const char *source, char *folder,
     snprintf(log, sizeof log, "%s/log", path);
     snprintf(ini, sizeof ini, "%s/run.ini", path);
     err = file_make_folders(log, 0700, why);
+    if (!err)
+        err = link_programs(path, why);
     if (!err)
         err = put_sets_aside(path, why);
     if (!err)

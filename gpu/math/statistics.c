@@ -1,0 +1,129 @@
+/* See statistics.h. Here: the ridge regression, bits. The eigenvectors are in statistics_eigen.c. */
+#include "gpu/math/statistics.h"
+
+#include <math.h>
+
+#include "ssh/base/mem.h"
+
+/* ---- ridge regression ---- */
+
+/* The lower triangle of a becomes L with a = L·Lᵀ. */
+static int factor(double *a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double *row = a + i * n;
+        for (int64_t j = 0; j <= i; j++) {
+            const double *other = a + j * n;
+            double sum = row[j];
+            for (int64_t k = 0; k < j; k++)
+                sum -= row[k] * other[k];
+            if (j < i)
+                row[j] = sum / other[j];
+            else if (sum > 0 && isfinite(sum))
+                row[i] = sqrt(sum);
+            else
+                return ERR_INVALID;
+        }
+    }
+    return 0;
+}
+
+/* y += factor·x */
+static void add_to(double *y, double factor, const double *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] += factor * x[i];
+}
+
+static void divide(double *y, double by, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] /= by;
+}
+
+int statistics_solve(double *a, double *b, int64_t n, int64_t columns)
+{
+    int err = factor(a, n);
+    if (err)
+        return err;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t k = 0; k < i; k++)
+            add_to(b + i * columns, -a[i * n + k], b + k * columns, columns);
+        divide(b + i * columns, a[i * n + i], columns);
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        for (int64_t k = i + 1; k < n; k++)
+            add_to(b + i * columns, -a[k * n + i], b + k * columns, columns);
+        divide(b + i * columns, a[i * n + i], columns);
+    }
+    return 0;
+}
+
+/* t = FᵀF·B − FᵀX, so that the residual is XᵀX + Bᵀt − XᵀF·B. */
+void statistics_residual(double *out, const double *xx, const double *ff, const double *fx, const float *b, int64_t n,
+                         int64_t width)
+{
+    double *wide = mem_array((size_t)(n * width) + 1, sizeof *wide), *t = mem_array((size_t)width, sizeof *t);
+    for (int64_t i = 0; i < n * width; i++)
+        wide[i] = (double)b[i];
+    for (int64_t i = 0; i < width * width; i++)
+        out[i] = xx[i];
+    for (int64_t k = 0; k < n; k++) {
+        for (int64_t j = 0; j < width; j++)
+            t[j] = -fx[k * width + j];
+        for (int64_t l = 0; l < n; l++)
+            add_to(t, ff[k * n + l], wide + l * width, width);
+        for (int64_t i = 0; i < width; i++) {
+            add_to(out + i * width, wide[k * width + i], t, width);
+            add_to(out + i * width, -fx[k * width + i], wide + k * width, width);
+        }
+    }
+    for (int64_t i = 0; i < width; i++)
+        for (int64_t j = 0; j < i; j++)
+            out[i * width + j] = out[j * width + i] = (out[i * width + j] + out[j * width + i]) / 2;
+    mem_free(wide);
+    mem_free(t);
+}
+
+/* ---- bits ---- */
+
+int64_t statistics_deal(const float *values, int64_t count, int64_t budget, int most, uint8_t *bits)
+{
+    int64_t dealt = 0;
+    memset(bits, 0, (size_t)count);
+    for (; dealt < budget; dealt++) {
+        int64_t best = -1;
+        double largest = 0;
+        for (int64_t i = 0; i < count; i++) {
+            double left = ldexp((double)values[i], -2 * bits[i]);
+            if (bits[i] < most && left > largest) {
+                largest = left;
+                best = i;
+            }
+            if (bits[i] == 0)
+                break; /* values fall: none behind it can be larger */
+        }
+        if (best < 0)
+            break;
+        bits[best]++;
+    }
+    return dealt;
+}
+
+double statistics_bound(const double *values, int64_t count, double bits)
+{
+    double low = -1100, high = 1100, distortion = 0; /* log2 of the water level */
+    for (int step = 0; step < 200; step++) {
+        double level = (low + high) / 2, rate = 0;
+        for (int64_t i = 0; i < count; i++)
+            if (values[i] > 0 && log2(values[i]) > level)
+                rate += (log2(values[i]) - level) / 2;
+        if (rate > bits)
+            low = level;
+        else
+            high = level;
+    }
+    for (int64_t i = 0; i < count; i++)
+        distortion += values[i] > exp2(high) ? exp2(high) : values[i] > 0 ? values[i] : 0;
+    return distortion;
+}

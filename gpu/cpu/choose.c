@@ -25,11 +25,13 @@ static const struct {
 } sets[] = {
     /* best first */
     {{"avx512", &vector_kernels_avx512, &layer_kernels_avx512, &attention_kernels_avx512, &mask_kernels_avx512,
-      &pack_kernels_avx512},
+      &pack_kernels_avx512, &levels_kernels_avx512},
      runs_avx512},
-    {{"avx2", &vector_kernels_avx2, &layer_kernels_avx2, &attention_kernels_avx2, &mask_kernels_avx2, &pack_kernels_avx2},
+    {{"avx2", &vector_kernels_avx2, &layer_kernels_avx2, &attention_kernels_avx2, &mask_kernels_avx2, &pack_kernels_avx2,
+      &levels_kernels_avx2},
      runs_avx2},
-    {{"base", &vector_kernels_base, &layer_kernels_base, &attention_kernels_base, &mask_kernels_base, &pack_kernels_base},
+    {{"base", &vector_kernels_base, &layer_kernels_base, &attention_kernels_base, &mask_kernels_base, &pack_kernels_base,
+      &levels_kernels_base},
      runs_base},
 };
 

@@ -132,10 +132,13 @@ const struct ops kedge_ops_v1 = {
     .softmax_loss = layer_softmax_loss,
     .adamw = vector_adamw,
     .mask_channels = mask_channels,
+    .mask_largest = mask_largest,
     .mask_gather = mask_gather,
     .mask_scatter = mask_scatter,
     .mask_scatter_gradient = mask_scatter_gradient,
     .column_mean = vector_column_mean,
     .pack = pack_encode,
     .unpack = pack_decode,
+    .levels_pack = pack_levels,
+    .levels_unpack = pack_levels_back,
 };

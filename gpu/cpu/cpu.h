@@ -86,6 +86,7 @@ void attention_cached(struct device *device, float *o, const float *q, const flo
 /* mask.c */
 void mask_channels(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,
                    int64_t keep, int64_t first_row);
+void mask_largest(struct device *device, uint16_t *channels, const float *x, int64_t rows, int64_t width, int64_t keep);
 void mask_gather(struct device *device, float *values, float *row_gain, const float *x, const float *reference,
                  const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
 void mask_scatter(struct device *device, float *x, const float *values, const float *reference, const uint16_t *channels,
@@ -96,5 +97,10 @@ void mask_scatter_gradient(struct device *device, float *dx, const float *values
 /* pack.c */
 void pack_encode(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);
 void pack_decode(struct device *device, float *values, const uint8_t *packed, int64_t rows, int64_t columns, int format);
+void pack_levels(struct device *device, uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits,
+                 int64_t rows,
+                 int64_t columns, size_t row_bytes);
+void pack_levels_back(struct device *device, float *z, const uint8_t *packed, const float *deviation, const uint8_t *bits,
+                      int64_t rows, int64_t columns, size_t row_bytes);
 
 #endif

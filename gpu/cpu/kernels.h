@@ -73,6 +73,7 @@ struct mask_strata {
 };
 
 struct mask_kernels {
+    void (*largest)(uint16_t *channels, const float *x, int64_t rows, int64_t width, int64_t keep, uint32_t *scratch);
     void (*channels)(uint16_t *channels, const struct mask_strata *strata, uint32_t first_token, int64_t rows);
     void (*gather)(float *values, float *row_gain, const float *x, const float *reference, const uint16_t *channels,
                    const float *stratum_gain, int64_t rows, int64_t width, int64_t keep);
@@ -87,11 +88,19 @@ struct pack_kernels {
     void (*unpack[4])(float *values, const uint8_t *packed, int64_t rows, int64_t columns);
 };
 
+struct levels_kernels {
+    void (*pack)(uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits, int64_t rows, int64_t columns,
+                 size_t row_bytes);
+    void (*unpack)(float *z, const uint8_t *packed, const float *deviation, const uint8_t *bits, int64_t rows, int64_t columns,
+                   size_t row_bytes);
+};
+
 extern const struct vector_kernels vector_kernels_base, vector_kernels_avx2, vector_kernels_avx512;
 extern const struct layer_kernels layer_kernels_base, layer_kernels_avx2, layer_kernels_avx512;
 extern const struct attention_kernels attention_kernels_base, attention_kernels_avx2, attention_kernels_avx512;
 extern const struct mask_kernels mask_kernels_base, mask_kernels_avx2, mask_kernels_avx512;
 extern const struct pack_kernels pack_kernels_base, pack_kernels_avx2, pack_kernels_avx512;
+extern const struct levels_kernels levels_kernels_base, levels_kernels_avx2, levels_kernels_avx512;
 
 struct kernels {
     const char *isa; /* "base", "avx2", "avx512" */
@@ -100,6 +109,7 @@ struct kernels {
     const struct attention_kernels *attention;
     const struct mask_kernels *mask;
     const struct pack_kernels *pack;
+    const struct levels_kernels *levels;
 };
 
 /* The best set that this machine runs, or the named one; NULL when it cannot run that one. */

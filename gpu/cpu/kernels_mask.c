@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu/cpu/kernels_math.h"
+
 #if defined(__AVX512F__)
 enum { LANES = 8 };
 #elif defined(__AVX2__)
@@ -175,7 +177,41 @@ static void scatter_gradient(float *restrict dx, const float *restrict values, c
     }
 }
 
+/* The keep-th largest key by halving: bits of non-negative floats are ordered as the floats are. */
+static uint32_t threshold(const uint32_t *keys, int64_t width, int64_t keep)
+{
+    uint32_t least = 0; /* at least `keep` keys are ≥ least */
+    for (int bit = 30; bit >= 0; bit--) {
+        uint32_t tried = least | 1u << bit;
+        int64_t count = 0;
+        for (int64_t i = 0; i < width; i++)
+            count += keys[i] >= tried;
+        least = count >= keep ? tried : least;
+    }
+    return least;
+}
+
+static void mask_largest_rows(uint16_t *channels, const float *x, int64_t rows, int64_t width, int64_t keep, uint32_t *scratch)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, channels += keep) {
+        for (int64_t i = 0; i < width; i++)
+            scratch[i] = math_to_bits(x[i]) & 0x7FFFFFFFu;
+        uint32_t least = threshold(scratch, width, keep);
+        int64_t above = 0, taken = 0;
+        for (int64_t i = 0; i < width; i++)
+            above += scratch[i] > least;
+        for (int64_t i = 0, equal = keep - above; i < width && taken < keep; i++) {
+            bool same = scratch[i] == least;
+            if (scratch[i] < least || (same && equal == 0))
+                continue;
+            equal -= same;
+            channels[taken++] = (uint16_t)i;
+        }
+    }
+}
+
 const struct mask_kernels KERNEL_TABLE(mask_kernels) = {
+    .largest = mask_largest_rows,
     .channels = channels,
     .gather = gather,
     .scatter = scatter,

@@ -37,6 +37,17 @@ void mask_channels(struct device *device, uint16_t *channels, const struct mask_
         kernels->channels(channels + r * keep, &strata, (uint32_t)(first_row + r), smaller(ROWS, rows - r));
 }
 
+void mask_largest(struct device *device, uint16_t *channels, const float *x, int64_t rows, int64_t width, int64_t keep)
+{
+    const struct mask_kernels *kernels = device->kernels->mask;
+    mask_check(width, keep);
+    const int64_t pieces = (rows + ROWS - 1) / ROWS;
+    uint32_t *scratch = cpu_scratch(device, (size_t)(pieces * width) * sizeof *scratch);
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->largest(channels + r * keep, x + r * width, smaller(ROWS, rows - r), width, keep, scratch + r / ROWS * width);
+}
+
 /* The gain of each stratum, for the rule that has one (unbiased: its width); NULL else. */
 static const float *mask_stratum_gain(struct device *device, int64_t width, int64_t keep, int gain_rule)
 {

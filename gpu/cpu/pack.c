@@ -25,3 +25,24 @@ void pack_decode(struct device *device, float *values, const uint8_t *packed, in
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->unpack[format](values + r * columns, packed + (size_t)r * bytes, smaller(ROWS, rows - r), columns);
 }
+
+void pack_levels(struct device *device, uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits,
+                 int64_t rows,
+                 int64_t columns, size_t row_bytes)
+{
+    const struct levels_kernels *kernels = device->kernels->levels;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->pack(packed + (size_t)r * row_bytes, z + r * columns, deviation, bits, smaller(ROWS, rows - r), columns,
+                      row_bytes);
+}
+
+void pack_levels_back(struct device *device, float *z, const uint8_t *packed, const float *deviation, const uint8_t *bits,
+                      int64_t rows, int64_t columns, size_t row_bytes)
+{
+    const struct levels_kernels *kernels = device->kernels->levels;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->unpack(z + r * columns, packed + (size_t)r * row_bytes, deviation, bits, smaller(ROWS, rows - r), columns,
+                        row_bytes);
+}

@@ -17,7 +17,8 @@
  *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
  *   adamw                8 for m and v, 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
- *   mask_channels, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
+ *   levels_pack, levels_unpack   a value within 4 eps of the edge of a level may get either code; 4 for what is decoded
+ *   mask_channels, mask_largest, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
  */
 #ifndef KEDGE_MATH_OPS_H
 #define KEDGE_MATH_OPS_H
@@ -128,6 +129,8 @@ struct ops {
      * same. Exact. */
     void (*mask_channels)(struct device *device, uint16_t *channels, const struct mask_key *key, int64_t rows, int64_t width,
                           int64_t keep, int64_t first_row);
+    /* channels[r, keep], rising: those of row r with the largest |x|; of equal ones the first. NaN counts as larger than all. Exact. */
+    void (*mask_largest)(struct device *device, uint16_t *channels, const float *x, int64_t rows, int64_t width, int64_t keep);
     /* values[r,i] = (x[r, c] − reference[c]) · gain, c = channels[r,i]; reference NULL = 0. gain_rule: 0 = 1, 1 = width of the stratum
      * (unbiased), 2 = match the norm of the row's residual (1 where the kept values are all 0); row_gain[r] (rule 2) is written. */
     void (*mask_gather)(struct device *device, float *values, float *row_gain, const float *x, const float *reference,
@@ -147,6 +150,12 @@ struct ops {
      * whole byte. A row with a non-finite value gets the scale NaN and decodes to NaN. `packed` is host memory of any alignment. */
     void (*pack)(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);
     void (*unpack)(struct device *device, float *values, const uint8_t *packed, int64_t rows, int64_t columns, int format);
+    /* Few-bit codes of z[rows, columns] (gpu/math/levels.h): column i has the deviation[i] and bits[i] ≥ 1, both in device memory;
+     * row_bytes = 2 + ⌈Σ bits/8⌉. `packed` is host memory of any alignment. */
+    void (*levels_pack)(struct device *device, uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits,
+                        int64_t rows, int64_t columns, size_t row_bytes);
+    void (*levels_unpack)(struct device *device, float *z, const uint8_t *packed, const float *deviation, const uint8_t *bits,
+                          int64_t rows, int64_t columns, size_t row_bytes);
 };
 
 enum number_format { FORMAT_FP32, FORMAT_BF16, FORMAT_INT8, FORMAT_INT4 }; /* same order as enum boundary_values */

@@ -26,11 +26,13 @@ static const char *const templates[] = {[TEMPLATE_PLAIN] = "plain", [TEMPLATE_CH
 static const char *const bad_lines[] = {[BAD_LINES_STOP] = "stop", [BAD_LINES_SKIP] = "skip", NULL};
 static const char *const windows[] = {[WINDOWS_RANDOM] = "random", [WINDOWS_EPOCHS] = "epochs", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
-static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", NULL};
+static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace",
+                                     [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", NULL};
 static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf16", [VALUES_INT8] = "int8",
                                      [VALUES_INT4] = "int4", NULL};
 static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
-static const char *const references[] = {[REFERENCE_NONE] = "none", [REFERENCE_MEAN] = "mean", NULL};
+static const char *const references[] = {[REFERENCE_NONE] = "none", [REFERENCE_MEAN] = "mean",
+                                         [REFERENCE_TOKENS] = "tokens", NULL};
 static const char *const patterns[] = {[PATTERN_STRIDED] = "strided", [PATTERN_SEQUENTIAL] = "sequential", NULL};
 static const char *const outers[] = {[OUTER_NESTEROV] = "nesterov", [OUTER_NONE] = "none", NULL};
 static const char *const payloads[] = {[SEND_FP32] = "fp32", [SEND_BF16] = "bf16", [SEND_INT8] = "int8", [SEND_INT4] = "int4",
@@ -214,27 +216,54 @@ static const struct field rows[] = {
 
     {.section = "boundary", .key = "codec", .type = FIELD_CHOICE, .unit = "", .choices = codecs, .initial = "mask",
      .applier = APPLIES_ALL_STAGES, IN_RUN(codec),
-     .help = "What crosses a cut between stages: all channels of a token, or only those that a shared mask keeps."},
+     .help = "What crosses a cut between stages. dense: all channels of a token. mask: those that a shared mask keeps. subspace: "
+             "coefficients of its principal directions, each with as many bits as it is worth; principal: the same number of bits "
+             "for each. topk: its largest channels with their indices."},
     {.section = "boundary", .key = "values", .type = FIELD_CHOICE, .unit = "", .choices = values, .initial = "bf16",
      .applier = APPLIES_ALL_STAGES, IN_RUN(values),
-     .help = "Number format of the values that travel."},
+     .help = "Number format of the values that travel: of the dense codec, the mask and topk. Coefficients have few-bit codes."},
     {.section = "boundary", .key = "gain", .type = FIELD_CHOICE, .unit = "", .choices = gains, .initial = "one",
      .applier = APPLIES_ALL_STAGES, IN_RUN(gain),
-     .help = "Factor on the kept channels: none, 1/(1-rate), or the one that restores a token's root mean square."},
+     .help = "Factor on the channels that a mask keeps: none, 1/(1-rate), or the one that restores a token's root mean square."},
     {.section = "boundary", .key = "reference", .type = FIELD_CHOICE, .unit = "", .choices = references,
      .initial = "mean", .applier = APPLIES_ALL_STAGES, IN_RUN(reference),
-     .help = "What stands in for the channels that did not travel: zero, or the channel's mean, which is sent now "
-             "and then."},
+     .help = "What an activation is coded against: zero; the means of its channels; or what a ridge regression says of the "
+             "tokens at and before the position, whose ids travel anyway. Measured and sent again now and then."},
+    {.section = "boundary", .key = "context", .type = FIELD_INTEGER, .unit = "tokens", .minimum = 1, .maximum = 8,
+     .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(context),
+     .help = "How many tokens that regression looks at: the position's own and those before it."},
+    {.section = "boundary", .key = "rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 0, .maximum = 32768,
+     .initial = "256", .applier = APPLIES_ALL_STAGES, IN_RUN(rank),
+     .help = "Most principal directions, and features of a token for the reference. They are sent whenever they are measured anew. "
+             "0 is all of model.hidden."},
+    {.section = "boundary", .key = "forward_share", .type = FIELD_REAL, .unit = "", .minimum = 0.05, .maximum = 0.999,
+     .initial = "0.6", .applier = APPLIES_ALL_STAGES, IN_RUN(forward_share),
+     .help = "Share of the bytes of subspace and principal that activations get; gradients get the rest."},
+    {.section = "boundary", .key = "bits", .type = FIELD_INTEGER, .unit = "bits", .minimum = 1, .maximum = 8,
+     .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(bits),
+     .help = "Bits of a coefficient of the principal codec; subspace deals them itself."},
     {.section = "boundary", .key = "refresh", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e9,
      .initial = "20", .applier = APPLIES_ALL_STAGES, IN_RUN(refresh),
-     .help = "Steps between two measurements of the reference."},
+     .help = "Steps between two measurements of reference and directions."},
+    {.section = "boundary", .key = "decay", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.99,
+     .initial = "0.5", .applier = APPLIES_ALL_STAGES, IN_RUN(decay),
+     .help = "What statistics keep of the older ones when they are measured anew. Channel means keep nothing."},
+    {.section = "boundary", .key = "late", .type = FIELD_INTEGER, .unit = "steps", .minimum = 2, .maximum = 1000,
+     .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(late),
+     .help = "Steps from a measurement to its first use: time to work it out and to send it. Channel means take one."},
+    {.section = "boundary", .key = "calibrate", .type = FIELD_INTEGER, .unit = "micro-batches", .minimum = 1, .maximum = 1024,
+     .initial = "4", .applier = APPLIES_ALL_STAGES, IN_RUN(calibrate),
+     .help = "Dense micro-batches, forward and backward, that are measured before the first step."},
+    {.section = "boundary", .key = "stale", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e9,
+     .initial = "200", .applier = APPLIES_STAGE, IN_RUN(stale),
+     .help = "Directions that were measured longer ago are not used: cuts are dense until there are new ones. 0 is no limit."},
     {.section = "boundary", .key = "checksum", .type = FIELD_BOOL, .unit = "", .initial = "no",
      .applier = APPLIES_ALL_STAGES, IN_RUN(debug_checksum),
      .help = "Send a checksum of the mask along, so that two ends that disagree are noticed."},
 
     {.section = "mask", .key = "rate", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999,
      .initial = "0.95", .live = true, .applier = APPLIES_STAGE, IN_RUN(mask_rate),
-     .help = "Share of a token's channels that do not travel."},
+     .help = "Share of a dense bf16 exchange that does not travel: of a token's channels for the mask, of its bits for other codecs."},
 
     {.section = "replicas", .key = "count", .type = FIELD_INTEGER, .unit = "replicas", .minimum = 1,
      .maximum = PROFILE_MAX_REPLICAS, .initial = "1", .applier = APPLIES_SCHEDULER, IN_RUN(replicas),

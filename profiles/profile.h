@@ -27,6 +27,7 @@
 #define PROFILE_NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 #define PROFILE_NAME_RULE "1 to 40 letters, digits, '-', '_' or '.', not beginning with '.' or '-'"
 #define PROFILE_SETTINGS_BYTES (128 * 1024) /* of a profile with all its hosts */
+#define PROFILE_STATE_BYTES (15 << 20)     /* of a boundary's statistics */
 #define PROFILE_MESSAGE_BYTES (255 << 20)  /* of a micro-batch at a boundary; the wire carries a little more */
 
 enum host_kind { HOST_LOCAL, HOST_SSH };
@@ -37,10 +38,10 @@ enum data_template { TEMPLATE_PLAIN, TEMPLATE_CHATML, TEMPLATE_LLAMA3, TEMPLATE_
 enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
 enum data_windows { WINDOWS_RANDOM, WINDOWS_EPOCHS };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
-enum boundary_codec { CODEC_DENSE, CODEC_MASK };
+enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK }; /* = enum codec_kind */
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
 enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
-enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN };
+enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN, REFERENCE_TOKENS };
 enum sync_pattern { PATTERN_STRIDED, PATTERN_SEQUENTIAL };                                  /* = enum fragment_pattern */
 enum sync_outer_kind { OUTER_NESTEROV, OUTER_NONE };
 enum sync_payload { SEND_FP32, SEND_BF16, SEND_INT8, SEND_INT4, SEND_E3M0, SEND_POWERSGD }; /* = enum sync_kind */
@@ -115,7 +116,15 @@ struct profile {
     int values;                 /* boundary.values: number format of the values that travel */
     int gain;                   /* boundary.gain */
     int reference;              /* boundary.reference */
-    int64_t refresh;            /* boundary.refresh: steps between new references */
+    int64_t context;            /* boundary.context: tokens that the reference looks at */
+    int64_t rank;               /* boundary.rank: directions, and features of a token; 0 = all */
+    double forward_share;       /* boundary.forward_share: of the bytes that travel */
+    int64_t bits;               /* boundary.bits: of a coefficient of the principal codec */
+    int64_t refresh;            /* boundary.refresh: steps between measurements */
+    double decay;               /* boundary.decay: what statistics keep of the old */
+    int64_t late;               /* boundary.late: steps from a measurement to its use */
+    int64_t calibrate;          /* boundary.calibrate: dense micro-batches before the first step */
+    int64_t stale;              /* boundary.stale: steps after which statistics are not used any more; 0 = never */
     bool debug_checksum;        /* boundary.checksum */
     double mask_rate;           /* mask.rate, live */
 

@@ -265,6 +265,27 @@ static void check_replicas(struct checking *checking)
                  "travel as fp32 or bf16 (sync.payload)");
 }
 
+/* A measurement that is not used before the next one is old in vain, and a state must fit one message. */
+static void check_boundary(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    bool bases = p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL;
+    if (p->codec == CODEC_DENSE && is_given(checking, "mask.rate"))
+        complain(checking, "mask.rate", "mask.rate has no effect with boundary.codec = dense; remove one of them");
+    if (p->codec != CODEC_MASK && is_given(checking, "boundary.gain") && p->gain != GAIN_ONE)
+        complain(checking, "boundary.gain", "boundary.gain is for boundary.codec = mask; remove one of them");
+    int64_t rank = p->rank && p->rank < p->hidden ? p->rank : p->hidden;
+    int64_t features = p->reference == REFERENCE_TOKENS ? p->context * rank + 1 : p->reference == REFERENCE_MEAN;
+    int64_t bytes = 2 * p->hidden * (features + (bases ? rank : 0)) + 4 * rank;
+    if (p->codec != CODEC_DENSE && bytes > PROFILE_STATE_BYTES)
+        complain(checking, "boundary.rank",
+                 "the statistics of a boundary are %" PRId64 " MiB, more than %d; make boundary.rank smaller", bytes >> 20,
+                 PROFILE_STATE_BYTES >> 20);
+    if (p->late / p->refresh > 60)
+        complain(checking, "boundary.late", "boundary.late = %" PRId64 " with boundary.refresh = %" PRId64
+                 ": at most 60 measurements can wait; measure less often", p->late, p->refresh);
+}
+
 int profile_check(const struct profile *profile, const char *file, struct complaints *complaints)
 {
     struct checking checking = {profile, file, complaints};
@@ -282,7 +303,6 @@ int profile_check(const struct profile *profile, const char *file, struct compla
     check_logins(&checking);
     check_hosts(&checking);
     check_replicas(&checking);
-    if (profile->codec == CODEC_DENSE && is_given(&checking, "mask.rate"))
-        complain(&checking, "mask.rate", "mask.rate has no effect with boundary.codec = dense; remove one of them");
+    check_boundary(&checking);
     return complaints->count == before ? 0 : ERR_INVALID;
 }

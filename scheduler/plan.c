@@ -185,14 +185,6 @@ uint64_t plan_row_bytes(int values, int64_t columns)
     }
 }
 
-int64_t plan_keep(const struct profile *p)
-{
-    if (p->codec != CODEC_MASK)
-        return 0;
-    int64_t keep = (int64_t)((1 - p->mask_rate) * (double)p->hidden + 0.5);
-    return keep < 1 ? 1 : keep;
-}
-
 /* A message without its body, with its frame's header: measured on the wire's own encoder. */
 static uint64_t empty_message(uint16_t type, const void *payload)
 {
@@ -218,26 +210,29 @@ static void plan_tied(const struct profile *p, struct plan_road *road)
     road->dense_backward_bytes_per_step += bytes;
 }
 
-static void count_road(const struct profile *p, int64_t keep, struct plan_road *road)
+/* Of a boundary's statistics, on average. */
+static uint64_t count_state(const struct profile *p, bool backward)
+{
+    static const struct wire_codec_state state = {.version = 1};
+    uint64_t bytes = plan_state_bytes(p, backward);
+    return bytes ? (empty_message(WIRE_CODEC_STATE, &state) + bytes) / (uint64_t)p->refresh : 0;
+}
+
+static void count_road(const struct profile *p, struct plan_road *road)
 {
     static const struct wire_stamp stamp = {.kind = STAMP_TRAIN, .micro_batches = 1};
     static const struct wire_act act = {.sequences = 1, .tokens = 1, .id_bytes = 1};
     static const struct wire_grad grad = {.squares = -1, .loss = -1};
-    static const struct wire_codec_state state = {.version = 1};
     uint64_t batches = (uint64_t)p->micro_batches, sequences = (uint64_t)p->micro_batch,
              rows = sequences * (uint64_t)p->sequence;
     uint64_t id_bytes = p->vocabulary <= 256 ? 1 : p->vocabulary <= 65536 ? 2 : 4;
     uint64_t fixed =
         empty_message(WIRE_STAMP, &stamp) + batches * (empty_message(WIRE_ACT, &act) + id_bytes * (rows + sequences));
-    uint64_t coded = batches * rows * plan_row_bytes(p->values, keep ? keep : p->hidden);
     uint64_t dense = batches * rows * plan_row_bytes(VALUES_BF16, p->hidden);
 
-    road->forward_bytes_per_step = fixed + coded;
-    if (keep && p->reference == REFERENCE_MEAN) /* on average */
-        road->forward_bytes_per_step +=
-            (empty_message(WIRE_CODEC_STATE, &state) + 2 * (uint64_t)p->hidden) / (uint64_t)p->refresh;
+    road->forward_bytes_per_step = fixed + batches * rows * plan_token_bytes(p, false) + count_state(p, false);
     road->dense_forward_bytes_per_step = fixed + dense;
-    road->backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + coded;
+    road->backward_bytes_per_step = batches * (empty_message(WIRE_GRAD, &grad) + rows * plan_token_bytes(p, true)) + count_state(p, true);
     road->dense_backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + dense;
     if (p->head_tie == HEAD_TIED)
         plan_tied(p, road);
@@ -261,7 +256,7 @@ static void lay_roads(const struct profile *p, struct plan *plan)
             continue;
         struct plan_road *road = &plan->roads[plan->road_count++];
         *road = (struct plan_road){.from = i, .to = i + 1};
-        count_road(p, plan->keep, road);
+        count_road(p, road);
     }
     for (int from = 0; from < plan->stage_count; from++)
         for (int to = from + stages; to < plan->stage_count; to += stages) {

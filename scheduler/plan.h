@@ -34,7 +34,7 @@ struct plan_road {
 
 struct plan {
     int replicas, stages_per_replica, stage_count, road_count;
-    int64_t keep;                     /* channels of a token that travel; 0 = dense */
+    int64_t keep;                     /* of a token: channels of the mask, bytes (the mean of both directions) of others; 0 = dense */
     uint64_t tokens_per_step;
     struct plan_stage stages[PROFILE_MAX_STAGES];
     struct plan_road roads[PLAN_ROADS];
@@ -58,6 +58,9 @@ uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math 
 uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage);
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage);
 bool plan_averages_gradients(const struct profile *profile); /* in every step, instead of weights now and then */
-int64_t plan_keep(const struct profile *profile);     /* channels that travel, 0 = dense: codec_keep */
+int64_t plan_keep(const struct profile *profile);     /* codec_keep */
+uint64_t plan_token_bytes(const struct profile *profile, bool backward); /* that cross a cut: codec_bytes of one row */
+uint64_t plan_state_bytes(const struct profile *profile, bool backward); /* of a version of a boundary's statistics: codec_state_bytes */
+bool plan_calibrates(const struct profile *profile);
 
 #endif

@@ -97,6 +97,37 @@ static void print_roads(const struct plan *plan, const struct profile *profile, 
             100.0 * (double)bytes / (double)dense);
 }
 
+static void print_statistics(const struct profile *profile, FILE *out)
+{
+    char forward[32], backward[32];
+    uint64_t down = plan_state_bytes(profile, false), up = plan_state_bytes(profile, true);
+    if (!plan_calibrates(profile))
+        return;
+    fprintf(out, "Its statistics are measured every %" PRId64 " steps: %s downstream", profile->refresh,
+            text_from_bytes(down, forward, sizeof forward));
+    if (up)
+        fprintf(out, ", %s up", text_from_bytes(up, backward, sizeof backward));
+    fprintf(out, ".\nBefore step 1, %" PRId64 " dense micro-batches are measured.\n", profile->calibrate);
+}
+
+/* What crosses a cut. */
+static void print_codec(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    static const char *const names[] = {
+        [CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace", [CODEC_PRINCIPAL] = "principal",
+        [CODEC_TOPK] = "topk"};
+    if (!plan->keep && profile->codec == CODEC_DENSE)
+        fprintf(out, "All %" PRId64 " channels of a token cross a cut (boundary.codec = dense).\n", profile->hidden);
+    else if (profile->codec == CODEC_MASK)
+        fprintf(out, "Of the %" PRId64 " channels of a token, %" PRId64 " cross a cut (mask.rate = %g).\n", profile->hidden,
+                plan->keep, profile->mask_rate);
+    else
+        fprintf(out, "Of %" PRIu64 " bytes of a token, %" PRIu64 " cross a cut and %" PRIu64 " come back (%s, mask.rate = %g).\n",
+                2 * (uint64_t)profile->hidden, plan_token_bytes(profile, false), plan_token_bytes(profile, true),
+                names[profile->codec], profile->mask_rate);
+    print_statistics(profile, out);
+}
+
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out)
 {
     char run[PROFILE_NAME + 64];
@@ -106,11 +137,8 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
     if (plan->replicas > 1)
         fprintf(out, "%d replicas of %d stage%s each.\n", plan->replicas, plan->stages_per_replica,
                 plan->stages_per_replica == 1 ? "" : "s");
-    if (plan->stages_per_replica > 1 && plan->keep)
-        fprintf(out, "Of the %" PRId64 " channels of a token, %" PRId64 " cross a cut (mask.rate = %g).\n", profile->hidden,
-                plan->keep, profile->mask_rate);
-    else if (plan->stages_per_replica > 1)
-        fprintf(out, "All %" PRId64 " channels of a token cross a cut (boundary.codec = dense).\n", profile->hidden);
+    if (plan->stages_per_replica > 1)
+        print_codec(plan, profile, out);
     print_stages(plan, profile, out);
     print_memory(plan, out);
     print_roads(plan, profile, out);
@@ -160,10 +188,14 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
         json_array_append_new(stages, stage_as_json(&plan->stages[i], profile));
     for (int i = 0; i < plan->road_count; i++)
         json_array_append_new(roads, road_as_json(plan, &plan->roads[i]));
-    json_t *all = json_pack("{s:i, s:s, s:i, s:I, s:I, s:I, s:o, s:o}", "version", PLAN_JSON_VERSION, "run", profile->name,
+    json_t *cut = json_pack("{s:I, s:I, s:I, s:I}", "token_bytes_forward", (json_int_t)plan_token_bytes(profile, false),
+                            "token_bytes_backward", (json_int_t)plan_token_bytes(profile, true), "state_bytes_forward",
+                            (json_int_t)plan_state_bytes(profile, false), "state_bytes_backward",
+                            (json_int_t)plan_state_bytes(profile, true));
+    json_t *all = json_pack("{s:i, s:s, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "version", PLAN_JSON_VERSION, "run", profile->name,
                             "replicas", plan->replicas, "channels", (json_int_t)profile->hidden, "channels_kept",
-                            (json_int_t)(plan->keep ? plan->keep : profile->hidden), "tokens_per_step",
-                            (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads);
+                            (json_int_t)(profile->codec == CODEC_MASK ? plan->keep : profile->hidden), "tokens_per_step",
+                            (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads, "cut", cut);
     if (!all)
         BUG("the plan cannot be written as JSON");
     json_dumpf(all, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

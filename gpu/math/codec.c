@@ -18,9 +18,12 @@
 static const struct codec_kind_row *const kinds[] = {
     [CODEC_KIND_DENSE] = &codec_dense,
     [CODEC_KIND_MASK] = &codec_mask,
+    [CODEC_KIND_SUBSPACE] = &codec_subspace,
+    [CODEC_KIND_PRINCIPAL] = &codec_principal,
+    [CODEC_KIND_TOPK] = &codec_topk,
 };
 
-static const struct codec_kind_row *kind_of(const struct codec_settings *settings)
+const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings)
 {
     BUG_IF(settings->kind < 0 || (size_t)settings->kind >= sizeof kinds / sizeof *kinds);
     return kinds[settings->kind];
@@ -28,7 +31,7 @@ static const struct codec_kind_row *kind_of(const struct codec_settings *setting
 
 static const struct codec_kind_row *kind_in_use(const struct codec_settings *settings, const struct codec_use *use)
 {
-    return use->keep ? kind_of(settings) : &codec_dense;
+    return use->keep ? codec_kind_of(settings) : &codec_dense;
 }
 
 int codec_format(const struct codec_settings *settings, const struct codec_use *use)
@@ -41,25 +44,67 @@ size_t codec_aligned(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
-int64_t codec_keep(const struct codec_settings *settings, double mask_rate)
+int64_t codec_rank(const struct codec_settings *settings)
 {
-    if (!kind_of(settings)->sparse)
-        return 0;
-    double keep = floor((1.0 - mask_rate) * (double)settings->width + 0.5);
-    if (!(keep >= 1.0))
-        return 1;
-    return keep > (double)settings->width ? settings->width : (int64_t)keep;
+    return settings->rank < 1 || settings->rank > settings->width ? settings->width : settings->rank;
 }
 
-size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use)
+int64_t codec_keep(const struct codec_settings *settings, double mask_rate)
 {
-    int64_t columns = kind_in_use(settings, use)->columns(settings, use);
-    return (size_t)use->rows * ops_packed_row_bytes(codec_format(settings, use), columns);
+    const struct codec_kind_row *kind = codec_kind_of(settings);
+    return kind->keep ? kind->keep(settings, mask_rate) : 0;
+}
+
+int64_t codec_keep_most(const struct codec_settings *settings)
+{
+    if (!codec_kind_of(settings)->keep)
+        return 0;
+    return settings->kind == CODEC_KIND_MASK ? settings->width : 2 * settings->width - 1;
+}
+
+int64_t codec_keep_bytes(const struct codec_settings *settings, double mask_rate, int64_t least)
+{
+    int64_t dense = 2 * settings->width;
+    double keep = floor((1.0 - mask_rate) * (double)dense + 0.5);
+    if (keep >= (double)dense)
+        return 0;
+    return keep >= (double)least ? (int64_t)keep : least < dense ? least : 0;
+}
+
+/* Three bytes are a scale and one byte of codes. */
+int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum codec_way way)
+{
+    int64_t forward = (int64_t)floor(2 * (double)keep * settings->forward_share + 0.5), backward = 2 * keep - forward;
+    int64_t budget = way == CODEC_FORWARD ? forward : backward;
+    return budget > 3 ? budget : 3;
+}
+
+size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way)
+{
+    return (size_t)use->rows * kind_in_use(settings, use)->row_bytes(settings, use, way);
 }
 
 size_t codec_memory_bytes(const struct codec_settings *settings)
 {
-    return kind_of(settings)->memory(settings) + codec_reference_memory(settings);
+    return codec_kind_of(settings)->memory(settings) + codec_state_memory(settings);
+}
+
+static int check_statistics(const struct codec_settings *s, struct why *why)
+{
+    bool tokens = s->reference == CODEC_REFERENCE_TOKENS && s->kind != CODEC_KIND_DENSE;
+    if (tokens && (s->context < 1 || s->context > 8 || !s->table || s->vocabulary < 1))
+        return why_set(why, ERR_INVALID, "boundary %u: a reference on %lld tokens of %lld kinds; 1 to 8 tokens are possible",
+                       s->boundary, (long long)s->context, (long long)s->vocabulary);
+    bool counts_bytes = codec_keep_most(s) > s->width;
+    if (counts_bytes && !(s->forward_share > 0 && s->forward_share < 1))
+        return why_set(why, ERR_INVALID, "boundary %u: a share of %g of the bytes forward; between 0 and 1 is possible",
+                       s->boundary, s->forward_share);
+    if ((codec_needs_state(s) || tokens) && !(s->decay >= 0 && s->decay < 1))
+        return why_set(why, ERR_INVALID, "boundary %u: statistics that keep %g of the old; 0 to below 1 is possible", s->boundary,
+                       s->decay);
+    if (s->kind == CODEC_KIND_PRINCIPAL && (s->bits < 1 || s->bits > 8))
+        return why_set(why, ERR_INVALID, "boundary %u: coefficients of %d bits; 1 to 8 are possible", s->boundary, s->bits);
+    return 0;
 }
 
 static int check_settings(const struct codec_settings *s, struct why *why)
@@ -70,7 +115,7 @@ static int check_settings(const struct codec_settings *s, struct why *why)
         return why_set(why, ERR_INVALID, "boundary %u: there is no number format %d", s->boundary, s->format);
     if (s->gain < CODEC_GAIN_ONE || s->gain > CODEC_GAIN_RMS)
         return why_set(why, ERR_INVALID, "boundary %u: there is no gain rule %d", s->boundary, s->gain);
-    if (s->reference < CODEC_REFERENCE_NONE || s->reference > CODEC_REFERENCE_MEAN)
+    if (s->reference < CODEC_REFERENCE_NONE || s->reference > CODEC_REFERENCE_TOKENS)
         return why_set(why, ERR_INVALID, "boundary %u: there is no reference %d", s->boundary, s->reference);
     if (s->width < 1 || s->width > MASK_MAX_WIDTH)
         return why_set(why, ERR_INVALID, "boundary %u: %lld channels a token; 1 to %d are possible", s->boundary,
@@ -82,14 +127,14 @@ static int check_settings(const struct codec_settings *s, struct why *why)
                        "boundary %u: micro-batches of %lld tokens in %d slots; up to %d tokens in %d slots are "
                        "possible",
                        s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
-    return 0;
+    return check_statistics(s, why);
 }
 
 static int check_use(const struct codec *codec, const struct codec_use *use, struct why *why)
 {
     const struct codec_settings *s = &codec->settings;
     const char *wrong = use->rows < 1 || use->rows > s->max_rows                                       ? "rows"
-                        : use->keep < 0 || use->keep > s->width || (use->keep && !codec->kind->sparse) ? "kept channels"
+                        : use->keep < 0 || use->keep > codec_keep_most(s) ? "kept channels"
                         : use->format_override > FORMAT_INT4                                           ? "number format"
                         : use->micro_batch > MASK_MAX_MICRO_BATCH                                      ? "micro-batch"
                         : use->slot < 0 || use->slot >= s->slots                                       ? "slot"
@@ -105,21 +150,32 @@ static int check_use(const struct codec *codec, const struct codec_use *use, str
 
 static int check_version(const struct codec *codec, const struct codec_use *use, struct why *why)
 {
-    if (!use->keep || codec_holds(codec, use->version))
+    bool missing = codec->kind->bases && use->version == 0;
+    if (!use->keep || (codec_holds(codec, use->version) && !missing))
         return 0;
-    return why_set(why, ERR_INVALID, "boundary %u, step %llu: reference version %u is not here (held: %u and %u)",
-                   codec->settings.boundary, (unsigned long long)use->step, use->version, codec->reference.version[0],
-                   codec->reference.version[1]);
+    return why_set(why, ERR_INVALID, "boundary %u, step %llu: codec state version %u is not here (the newest is %u)",
+                   codec->settings.boundary, (unsigned long long)use->step, use->version, codec_newest(codec));
 }
 
-static int check_bytes(const struct codec *codec, const struct codec_use *use, size_t count, struct why *why)
+static int check_bytes(const struct codec *codec, const struct codec_use *use, enum codec_way way, size_t count, struct why *why)
 {
-    size_t wanted = codec_bytes(&codec->settings, use);
+    size_t wanted = codec_bytes(&codec->settings, use, way);
     if (count == wanted)
         return 0;
     return why_set(why, ERR_INVALID, "boundary %u, step %llu, micro-batch %u: %zu bytes came, %zu are right for %lld tokens",
                    codec->settings.boundary, (unsigned long long)use->step, use->micro_batch, count, wanted,
                    (long long)use->rows);
+}
+
+/* What the reference looks at. */
+static int check_windows(const struct codec *codec, const struct codec_use *use, struct why *why)
+{
+    if (!use->keep || codec->settings.reference != CODEC_REFERENCE_TOKENS || use->version == 0)
+        return 0;
+    if (use->windows && use->tokens > 0 && use->rows % use->tokens == 0)
+        return 0;
+    return why_set(why, ERR_INVALID, "boundary %u, step %llu: no token ids for %lld rows in windows of %lld",
+                   codec->settings.boundary, (unsigned long long)use->step, (long long)use->rows, (long long)use->tokens);
 }
 
 int codec_new(const struct ops *ops, struct device *device, const struct codec_settings *settings, struct codec **codec,
@@ -132,14 +188,14 @@ int codec_new(const struct ops *ops, struct device *device, const struct codec_s
     new->ops = ops;
     new->device = device;
     new->settings = *settings;
-    new->kind = kind_of(settings);
+    new->kind = codec_kind_of(settings);
     size_t bytes = new->kind->memory(settings);
     if (bytes)
         new->block = ops->alloc(device, bytes);
-    if ((bytes && !new->block) || codec_reference_new(new) != 0) {
+    if ((bytes && !new->block) || codec_state_new(new) != 0) {
         codec_free(new);
         return why_set(why, ERR_MEMORY, "boundary %u: no memory for the %s codec (%zu bytes for %lld tokens a micro-batch)",
-                       settings->boundary, kind_of(settings)->name, codec_memory_bytes(settings),
+                       settings->boundary, codec_kind_of(settings)->name, codec_memory_bytes(settings),
                        (long long)settings->max_rows);
     }
     *codec = new;
@@ -150,22 +206,23 @@ void codec_free(struct codec *codec)
 {
     if (!codec)
         return;
-    codec_reference_free(codec);
+    codec_state_free(codec);
     if (codec->block)
         codec->ops->free(codec->device, codec->block);
     mem_free(codec);
 }
 
-static void must_be_right(const struct codec *codec, const struct codec_use *use, bool version)
+static void must_be_right(const struct codec *codec, const struct codec_use *use, bool version, bool windows)
 {
     struct why why = {0};
-    if (check_use(codec, use, &why) != 0 || (version && check_version(codec, use, &why) != 0))
+    if (check_use(codec, use, &why) != 0 || (version && check_version(codec, use, &why) != 0) ||
+        (windows && check_windows(codec, use, &why) != 0))
         BUG("%s", why.text);
 }
 
 void codec_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
 {
-    must_be_right(codec, use, true);
+    must_be_right(codec, use, true, true);
     kind_in_use(&codec->settings, use)->encode(codec, use, x, out);
     codec->ops->finish(codec->device);
 }
@@ -177,15 +234,23 @@ int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t
     if (err == 0)
         err = check_version(codec, use, why);
     if (err == 0)
-        err = check_bytes(codec, use, count, why);
+        err = check_windows(codec, use, why);
+    if (err == 0)
+        err = check_bytes(codec, use, CODEC_FORWARD, count, why);
     if (err == 0)
         kind_in_use(&codec->settings, use)->decode(codec, use, bytes, x);
     return err;
 }
 
+/* A mask's gradient looks at no state. */
+static bool gradient_needs_version(const struct codec *codec)
+{
+    return codec->kind->bases;
+}
+
 void codec_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
 {
-    must_be_right(codec, use, false);
+    must_be_right(codec, use, gradient_needs_version(codec), false);
     kind_in_use(&codec->settings, use)->encode_gradient(codec, use, dx, out);
     codec->ops->finish(codec->device);
 }
@@ -194,8 +259,10 @@ int codec_decode_gradient(struct codec *codec, const struct codec_use *use, cons
                           struct why *why)
 {
     int err = check_use(codec, use, why);
+    if (err == 0 && gradient_needs_version(codec))
+        err = check_version(codec, use, why);
     if (err == 0)
-        err = check_bytes(codec, use, count, why);
+        err = check_bytes(codec, use, CODEC_BACKWARD, count, why);
     if (err == 0)
         kind_in_use(&codec->settings, use)->decode_gradient(codec, use, bytes, dx);
     return err;
@@ -203,7 +270,7 @@ int codec_decode_gradient(struct codec *codec, const struct codec_use *use, cons
 
 uint32_t codec_checksum(struct codec *codec, const struct codec_use *use)
 {
-    must_be_right(codec, use, false);
+    must_be_right(codec, use, false, false);
     const struct codec_kind_row *kind = kind_in_use(&codec->settings, use);
     return kind->checksum ? kind->checksum(codec, use) : 0;
 }

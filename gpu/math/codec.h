@@ -17,9 +17,11 @@
 
 #include "gpu/math/ops.h"
 
-enum codec_kind { CODEC_KIND_DENSE, CODEC_KIND_MASK };       /* = enum boundary_codec */
+enum codec_kind { CODEC_KIND_DENSE, CODEC_KIND_MASK, CODEC_KIND_SUBSPACE, CODEC_KIND_PRINCIPAL,
+                 CODEC_KIND_TOPK }; /* = enum boundary_codec */
 enum codec_gain { CODEC_GAIN_ONE, CODEC_GAIN_UNBIASED, CODEC_GAIN_RMS };
-enum codec_reference { CODEC_REFERENCE_NONE, CODEC_REFERENCE_MEAN };
+enum codec_reference { CODEC_REFERENCE_NONE, CODEC_REFERENCE_MEAN, CODEC_REFERENCE_TOKENS };
+enum codec_way { CODEC_FORWARD, CODEC_BACKWARD };
 
 struct codec_settings {
     int kind, format, gain, reference; /* format: enum number_format */
@@ -28,17 +30,29 @@ struct codec_settings {
     uint64_t seed;
     uint32_t boundary;                 /* index of the cut, 0 = after stage 0 */
     int slots;                         /* micro-batches whose trace is kept at the same time */
+    /* What follows is for kinds with statistics and for reference TOKENS. */
+    int64_t rank;        /* directions, and features of a token: 0 or more than H = H */
+    int64_t context;     /* tokens that the reference looks at: the position's own, the one before, … */
+    const float *table;  /* device [vocabulary + 1, rank]: features of a token; the last row, zeros, is before a sequence */
+    int64_t vocabulary;
+    double forward_share; /* of the bytes that travel: the rest is for gradients */
+    double decay;         /* what statistics keep of the old when new ones come */
+    int bits;             /* principal: of every coefficient */
 };
 
-/* What one use needs: where in the run, and how much to keep. keep = 0 means dense (evaluation, dense codec). */
+/* What one use needs: where in the run, and how much may travel. `keep` is what codec_keep says: channels of a token for
+ * the mask, bytes
+ * of a token (the mean of both directions) for the others; 0 means dense (evaluation, dense codec, no statistics yet). */
 struct codec_use {
     uint64_t step;
     uint32_t micro_batch;
     int64_t rows;
     int64_t keep;
     int format_override; /* -1 = the settings' format; evaluation passes FORMAT_FP32 or FORMAT_BF16 */
-    uint32_t version;    /* of the state (reference) */
+    uint32_t version;    /* of the state */
     int slot;            /* where the trace is kept, < slots */
+    const uint32_t *windows; /* host [rows / tokens][tokens + 1], below the vocabulary; forward, with reference TOKENS */
+    int64_t tokens;
 };
 
 struct codec;
@@ -47,10 +61,13 @@ int codec_new(const struct ops *ops, struct device *device, const struct codec_s
               struct why *why);
 void codec_free(struct codec *codec);
 
-/* K = max(1, ⌊(1−p)·H + ½⌋) of a mask rate; 0 for the dense codec. */
+/* What a mask rate leaves: K = max(1, ⌊(1−p)·H + ½⌋) channels for the mask; ⌊(1−p)·2H + ½⌋ bytes a token for the others,
+ * at least as
+ * many as make a code, and 0 (dense) where that is not less than bf16; 0 for the dense codec. */
 int64_t codec_keep(const struct codec_settings *settings, double mask_rate);
-/* Exact bytes of one micro-batch in either direction, known beforehand. */
-size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use);
+int64_t codec_keep_most(const struct codec_settings *settings); /* of any rate */
+/* Exact bytes of one micro-batch, known beforehand. */
+size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
 size_t codec_memory_bytes(const struct codec_settings *settings); /* device memory that codec_new takes */
 
 /* x[rows,H] → out (codec_bytes long, host). */
@@ -66,16 +83,35 @@ int codec_decode_gradient(struct codec *codec, const struct codec_use *use, cons
 /* Hash of the channels of this use: travels in debug mode, a mismatch is drift. 0 for dense. */
 uint32_t codec_checksum(struct codec *codec, const struct codec_use *use);
 
-/* Versioned state (reference NONE: never). The owner measures (sender: column means of x, running over the micro-batches of
- * a step), exports as version v, ships it; both ends import it (the sender too: what it uses is what travelled, rounded to
- * bf16) and use it from a stamped step on. Two versions are held: the newest and the one before; 0 is "no reference yet",
- * always held. */
-void codec_measure(struct codec *codec, const float *x, int64_t rows);
-/* mem_free the state; resets the measurement. ERR_ABSENT when nothing was measured, or something that is not finite. */
-int codec_export(struct codec *codec, uint32_t version, uint8_t **state, size_t *bytes);
-int codec_import(struct codec *codec, uint32_t version, const uint8_t *state, size_t bytes, struct why *why);
-uint32_t codec_newest(const struct codec *codec); /* 0 = none */
+/* Versioned state: what the owner of a tensor measured of it, in two parts. The sender owns x (its reference, its
+ * directions), the receiver
+ * owns dx̂ (its directions):
+ *
+ *   codec_measure* in a step → codec_settle: joins what was measured before → codec_export: as bytes, version v → ship →
+ *   codec_import on
+ *   both ends (the owner too: what it uses is what travelled, rounded) → used from a stamped step on.
+ *
+ * Of each part two versions are held: the newest and the one before; 0 is "nothing yet", always held. */
+bool codec_has_state(const struct codec_settings *settings, enum codec_way way);
+size_t codec_state_bytes(const struct codec_settings *settings, enum codec_way way); /* of one version; 0 = has none */
+/* Works only with statistics; without, the mask goes by zeros. */
+bool codec_needs_state(const struct codec_settings *settings);
+void codec_measure(struct codec *codec, const struct codec_use *use, const float *x);
+void codec_measure_gradient(struct codec *codec, const struct codec_use *use, const float *dx);
+void codec_forget(struct codec *codec, enum codec_way way); /* what was measured since codec_settle */
+/* ERR_ABSENT when nothing was measured, or something that is not finite, which is forgotten. */
+int codec_settle(struct codec *codec, enum codec_way way);
+/* From the settled statistics alone: uses no device, so another thread may do it while this one codes. mem_free the state.
+ * ERR_ABSENT when
+ * there is nothing settled or no solution. */
+int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_t *bytes);
+int codec_import(struct codec *codec, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
+                 struct why *why);
+uint32_t codec_newest(const struct codec *codec); /* that all parts have; 0 = none */
 bool codec_holds(const struct codec *codec, uint32_t version);
-size_t codec_state_bytes(const struct codec_settings *settings); /* of one exported version; 0 = has no state */
+/* Mean square error of a token, as expected of the newest version at this budget, and the least that is possible for a
+ * Gaussian with this
+ * spectrum in the bits that travel. False without directions. */
+bool codec_distortion(const struct codec *codec, enum codec_way way, int64_t keep, double *expected, double *bound);
 
 #endif

@@ -10,10 +10,10 @@ static size_t dense_memory(const struct codec_settings *settings)
     return 0;
 }
 
-static int64_t dense_columns(const struct codec_settings *settings, const struct codec_use *use)
+static size_t dense_row_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way)
 {
-    (void)use;
-    return settings->width;
+    (void)way;
+    return ops_packed_row_bytes(codec_format(settings, use), settings->width);
 }
 
 static void dense_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
@@ -29,7 +29,7 @@ static void dense_decode(struct codec *codec, const struct codec_use *use, const
 const struct codec_kind_row codec_dense = {
     .name = "dense",
     .memory = dense_memory,
-    .columns = dense_columns,
+    .row_bytes = dense_row_bytes,
     .encode = dense_encode,
     .decode = dense_decode,
     .encode_gradient = dense_encode, /* the graph is the identity; rounding is straight-through */

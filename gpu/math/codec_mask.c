@@ -8,8 +8,9 @@
  * The receiver returns dx̂ at the chosen channels without gain, the sender multiplies: only it has the gains of the RMS
  * rule, one per token, kept per slot from encode until the gradient is back.
  */
-#include "gpu/math/codec_kind.h"
+#include <math.h>
 
+#include "gpu/math/codec_kind.h"
 #include "ssh/base/hash.h"
 
 /* Where things lie in codec->block, for the worst case keep = H. */
@@ -32,10 +33,18 @@ static size_t mask_memory(const struct codec_settings *settings)
     return mask_layout(settings).bytes;
 }
 
-static int64_t mask_columns(const struct codec_settings *settings, const struct codec_use *use)
+static int64_t mask_keep(const struct codec_settings *settings, double mask_rate)
 {
-    (void)settings;
-    return use->keep;
+    double keep = floor((1.0 - mask_rate) * (double)settings->width + 0.5);
+    if (!(keep >= 1.0))
+        return 1;
+    return keep > (double)settings->width ? settings->width : (int64_t)keep;
+}
+
+static size_t mask_row_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way)
+{
+    (void)way;
+    return ops_packed_row_bytes(codec_format(settings, use), use->keep);
 }
 
 static float *mask_values(const struct codec *codec)
@@ -64,8 +73,10 @@ static uint16_t *mask_choose(const struct codec *codec, const struct codec_use *
 static void mask_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
 {
     const struct ops *ops = codec->ops;
+    bool tokens = codec->settings.reference == CODEC_REFERENCE_TOKENS;
+    const float *e = tokens ? codec_reference_residual(codec, use, x) : x;
     float *values = mask_values(codec);
-    ops->mask_gather(codec->device, values, mask_row_gain(codec, use->slot), x, codec_reference_at(codec, use->version),
+    ops->mask_gather(codec->device, values, mask_row_gain(codec, use->slot), e, codec_reference_row(codec, use),
                      mask_choose(codec, use), use->rows, codec->settings.width, use->keep, codec->settings.gain);
     ops->pack(codec->device, out, values, use->rows, use->keep, codec_format(&codec->settings, use));
 }
@@ -75,8 +86,10 @@ static void mask_decode(struct codec *codec, const struct codec_use *use, const 
     const struct ops *ops = codec->ops;
     float *values = mask_values(codec);
     ops->unpack(codec->device, values, bytes, use->rows, use->keep, codec_format(&codec->settings, use));
-    ops->mask_scatter(codec->device, x, values, codec_reference_at(codec, use->version), mask_choose(codec, use), use->rows,
+    ops->mask_scatter(codec->device, x, values, codec_reference_row(codec, use), mask_choose(codec, use), use->rows,
                       codec->settings.width, use->keep);
+    if (codec->settings.reference == CODEC_REFERENCE_TOKENS)
+        codec_reference_add(codec, use, x);
 }
 
 static void mask_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
@@ -117,9 +130,9 @@ static uint32_t mask_checksum(struct codec *codec, const struct codec_use *use)
 
 const struct codec_kind_row codec_mask = {
     .name = "mask",
-    .sparse = true,
     .memory = mask_memory,
-    .columns = mask_columns,
+    .keep = mask_keep,
+    .row_bytes = mask_row_bytes,
     .encode = mask_encode,
     .decode = mask_decode,
     .encode_gradient = mask_encode_gradient,

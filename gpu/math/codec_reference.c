@@ -1,135 +1,73 @@
 /*
- * The versioned state that codecs share: column means of the boundary's activation. The sender averages over the
- * micro-batches of a step, exports bf16 (little-endian, H of them), and both ends import those bytes, so both use the very
- * same numbers.
+ * The reference: what stands in for an activation before anything of it has travelled. Only the difference to it is coded.
  *
- * Two versions are held, because the micro-batches of a step that is still under way need the one before.
+ *   mean     r = b                                    measured means of the channels
+ *   tokens   r_t = Σ_j B_j·f(id of token t − j) + b   ridge regression on features of the position's own token and those
+ *   before it, whose
+ *                                                     ids travel anyway; before a sequence begins f = 0
+ *
+ * B and b are a part of the codec's state (gpu/math/codec_moments.c makes them). r is a constant of the graph.
  */
 #include "gpu/math/codec_kind.h"
 
-#include <math.h>
-
-#include "ssh/base/mem.h"
-
-static size_t vector_bytes(const struct codec_settings *settings)
+int64_t codec_features(const struct codec_settings *settings)
 {
-    return codec_aligned((size_t)settings->width * sizeof(float));
-}
-
-static float *vector_at(const struct codec *codec, int index)
-{
-    return codec->reference.block + (size_t)index * vector_bytes(&codec->settings) / sizeof(float);
-}
-
-size_t codec_reference_memory(const struct codec_settings *settings)
-{
-    return settings->reference == CODEC_REFERENCE_NONE ? 0 : 3 * vector_bytes(settings);
-}
-
-size_t codec_state_bytes(const struct codec_settings *settings)
-{
-    return settings->reference == CODEC_REFERENCE_NONE ? 0 : ops_packed_row_bytes(FORMAT_BF16, settings->width);
-}
-
-int codec_reference_new(struct codec *codec)
-{
-    size_t bytes = codec_reference_memory(&codec->settings);
-    if (!bytes)
+    if (settings->reference == CODEC_REFERENCE_NONE)
         return 0;
-    codec->reference.block = codec->ops->alloc(codec->device, bytes);
-    if (!codec->reference.block)
-        return ERR_MEMORY;
-    codec->reference.sum = mem_array((size_t)codec->settings.width, sizeof(double));
-    codec->reference.mean = mem_array((size_t)codec->settings.width, sizeof(float));
-    return 0;
+    return settings->reference == CODEC_REFERENCE_MEAN ? 1 : settings->context * codec_rank(settings) + 1;
 }
 
-void codec_reference_free(struct codec *codec)
+/* Ids of the tokens that lie `back` before each position. */
+static void ids_before(const struct codec *codec, const struct codec_use *use, int64_t back)
 {
-    if (codec->reference.block)
-        codec->ops->free(codec->device, codec->reference.block);
-    mem_free(codec->reference.sum);
-    mem_free(codec->reference.mean);
+    for (int64_t s = 0; s < use->rows / use->tokens; s++)
+        for (int64_t t = 0; t < use->tokens; t++)
+            codec->ids[s * use->tokens + t] =
+                t < back ? (uint32_t)codec->settings.vocabulary : use->windows[s * (use->tokens + 1) + t - back];
 }
 
-const float *codec_reference_at(const struct codec *codec, uint32_t version)
+void codec_reference_features(struct codec *codec, const struct codec_use *use)
 {
-    if (version == 0)
-        return NULL;
-    BUG_IF(!codec_holds(codec, version));
-    return vector_at(codec, codec->reference.version[0] == version ? 0 : 1);
-}
-
-bool codec_holds(const struct codec *codec, uint32_t version)
-{
-    return version == 0 || version == codec->reference.version[0] || version == codec->reference.version[1];
-}
-
-uint32_t codec_newest(const struct codec *codec)
-{
-    const uint32_t *version = codec->reference.version;
-    return version[0] > version[1] ? version[0] : version[1];
-}
-
-void codec_measure(struct codec *codec, const float *x, int64_t rows)
-{
-    struct codec_means *reference = &codec->reference;
-    size_t width = (size_t)codec->settings.width;
-    if (!reference->sum)
-        return;
-    BUG_IF(rows < 1);
-    float *device_mean = vector_at(codec, 2);
-    codec->ops->column_mean(codec->device, device_mean, x, rows, codec->settings.width);
-    codec->ops->copy_out(codec->device, reference->mean, device_mean, width * sizeof(float));
-    codec->ops->finish(codec->device);
-    for (size_t i = 0; i < width; i++)
-        reference->sum[i] += (double)rows * (double)reference->mean[i];
-    reference->rows += (double)rows;
-}
-
-int codec_export(struct codec *codec, uint32_t version, uint8_t **state, size_t *bytes)
-{
-    struct codec_means *reference = &codec->reference;
-    size_t width = (size_t)codec->settings.width;
-    BUG_IF(version == 0);
-    if (!reference->sum || reference->rows == 0)
-        return ERR_ABSENT;
-    bool finite = true;
-    for (size_t i = 0; i < width; i++) {
-        reference->mean[i] = (float)(reference->sum[i] / reference->rows);
-        reference->sum[i] = 0;
-        finite = finite && isfinite(reference->mean[i]);
-    }
-    reference->rows = 0;
-    if (!finite)
-        return ERR_ABSENT;
-    float *device_mean = vector_at(codec, 2);
-    *bytes = codec_state_bytes(&codec->settings);
-    *state = mem_new(*bytes);
-    codec->ops->copy_in(codec->device, device_mean, reference->mean, width * sizeof(float));
-    codec->ops->pack(codec->device, *state, device_mean, 1, codec->settings.width, FORMAT_BF16);
-    codec->ops->finish(codec->device);
-    return 0;
-}
-
-int codec_import(struct codec *codec, uint32_t version, const uint8_t *state, size_t bytes, struct why *why)
-{
-    struct codec_means *reference = &codec->reference;
     const struct codec_settings *s = &codec->settings;
-    if (!reference->sum)
-        return why_set(why, ERR_INVALID, "boundary %u: a reference came, but boundary.reference is none", s->boundary);
-    if (bytes != codec_state_bytes(s))
-        return why_set(why, ERR_INVALID, "boundary %u: reference version %u has %zu bytes, %zu are right for %lld channels",
-                       s->boundary, version, bytes, codec_state_bytes(s), (long long)s->width);
-    if (version <= codec_newest(codec))
-        return why_set(why, ERR_INVALID, "boundary %u: reference version %u came after version %u", s->boundary, version,
-                       codec_newest(codec));
-    for (size_t i = 0; i < (size_t)s->width; i++)
-        if ((state[2 * i + 1] & 0x7f) == 0x7f && (state[2 * i] & 0x80))
-            return why_set(why, ERR_INVALID, "boundary %u: reference version %u is not finite in channel %zu", s->boundary,
-                           version, i);
-    int oldest = reference->version[0] <= reference->version[1] ? 0 : 1;
-    codec->ops->unpack(codec->device, vector_at(codec, oldest), state, 1, s->width, FORMAT_BF16);
-    reference->version[oldest] = version;
-    return 0;
+    int64_t rank = codec_rank(s);
+    for (int64_t j = 0; s->reference == CODEC_REFERENCE_TOKENS && j < s->context; j++) {
+        ids_before(codec, use, j);
+        codec->ops->embedding_forward(codec->device, codec->features + j * s->max_rows * rank, s->table, codec->ids,
+                                      use->rows,
+                                      rank);
+        codec->ops->finish(codec->device); /* the ids are host memory */
+    }
+}
+
+void codec_reference_add(struct codec *codec, const struct codec_use *use, float *x)
+{
+    const struct codec_settings *s = &codec->settings;
+    const struct codec_version *state = codec_state_at(codec, CODEC_FORWARD, use->version);
+    if (!state || !state->weights)
+        return;
+    int64_t rank = codec_rank(s), features = codec_features(s);
+    codec_reference_features(codec, use);
+    for (int64_t j = 0; j < features / rank && s->reference == CODEC_REFERENCE_TOKENS; j++)
+        codec->ops->matmul(codec->device, x, codec->features + j * s->max_rows * rank, state->weights + j * rank * s->width,
+                           use->rows, s->width, rank, rank, s->width, s->width, false, false, true);
+    codec->ops->add_rows(codec->device, x, state->weights + (features - 1) * s->width, use->rows, s->width);
+}
+
+const float *codec_reference_residual(struct codec *codec, const struct codec_use *use, const float *x)
+{
+    const struct codec_version *state = codec_state_at(codec, CODEC_FORWARD, use->version);
+    if (!state || !state->weights)
+        return x;
+    int64_t cells = use->rows * codec->settings.width;
+    codec->ops->fill(codec->device, codec->residual, 0, cells);
+    codec_reference_add(codec, use, codec->residual);
+    codec->ops->scale(codec->device, codec->residual, -1, cells);
+    codec->ops->add(codec->device, codec->residual, x, cells);
+    return codec->residual;
+}
+
+const float *codec_reference_row(const struct codec *codec, const struct codec_use *use)
+{
+    const struct codec_version *state = codec_state_at(codec, CODEC_FORWARD, use->version);
+    return state && codec->settings.reference == CODEC_REFERENCE_MEAN ? state->weights : NULL;
 }

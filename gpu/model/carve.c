@@ -200,6 +200,11 @@ static float spread_deviation(const struct model_shape *shape, enum spread sprea
     return CARVE_ONES;
 }
 
+float carve_embedding_deviation(const struct model_shape *shape)
+{
+    return spread_deviation(shape, SPREAD_EMBEDDING, shape->hidden);
+}
+
 struct carving {
     const struct model_shape *shape;
     struct carve_weights *weights;

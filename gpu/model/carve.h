@@ -63,6 +63,7 @@ int64_t carve_query_width(const struct model_shape *shape); /* heads·d */
 int64_t carve_key_width(const struct model_shape *shape);   /* kv_heads·d */
 int64_t carve_qkv_width(const struct model_shape *shape);   /* heads·d + 2·kv_heads·d */
 
+float carve_embedding_deviation(const struct model_shape *shape); /* of fresh weights */
 /* Lays the weights out; when `tensors` is not NULL its weights->tensors entries are filled. */
 void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors);
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry); /* as a file names it */

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "gpu/model/token_table.h"
 #include "gpu/train/shape.h"
 #include "gpu/train/siblings.h"
 #include "ssh/base/clock.h"
@@ -73,16 +74,17 @@ static int accept_stamp(struct compute *compute, struct letter *letter)
     const int64_t expected[] = {[STAMP_TRAIN] = profile->micro_batches,
                                 [STAMP_EVALUATE] = (windows + micro_batch - 1) / micro_batch,
                                 [STAMP_FINISH] = 0,
-                                [STAMP_SAVE] = 0};
+                                [STAMP_SAVE] = 0,
+                                [STAMP_CALIBRATE] = profile->calibrate};
     if (wire_decode(WIRE_STAMP, letter->payload, letter->bytes, &stamp, NULL) < 0)
         BUG("the loop thread let a bad stamp pass");
     if (compute->stamped)
         return compute_halt(compute, letter->step, "two stamps came at once, of step %" PRIu64 " and step %" PRIu64,
                             compute->stamp_step, letter->step);
-    if (stamp.micro_batches != expected[stamp.kind] || stamp.keep > profile->hidden ||
-        (stamp.keep && profile->codec == CODEC_DENSE))
+    if (stamp.micro_batches != expected[stamp.kind] || stamp.keep > codec_keep_most(&compute->up.settings) ||
+        (stamp.kind == STAMP_CALIBRATE && (stamp.keep || !measures_calibrates(profile))))
         return compute_halt(compute, letter->step,
-                            "the stamp of step %" PRIu64 " has %u micro-batches and keeps %u channels: not this profile",
+                            "the stamp of step %" PRIu64 " has %u micro-batches and a budget of %u: not this profile",
                             letter->step, stamp.micro_batches, stamp.keep);
     bool follows = stamp.kind == STAMP_TRAIN ? letter->step == compute->trained + 1 : letter->step == compute->trained;
     if (compute->trained && !follows)
@@ -129,7 +131,7 @@ static int accept_grad(struct compute *compute, struct letter *letter)
 
 static int accept_codec_state(struct compute *compute, struct letter *letter)
 {
-    return crossing_receive_reference(compute, letter);
+    return measures_receive(compute, letter);
 }
 
 static int accept_tied(struct compute *compute, struct letter *letter)
@@ -237,19 +239,23 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
 static int load_boundary(struct compute *compute, int index, struct boundary *boundary, struct why *why)
 {
     const struct profile *profile = &compute->settings.profile;
-    boundary->settings = (struct codec_settings){
-        .kind = profile->codec == CODEC_MASK ? CODEC_KIND_MASK : CODEC_KIND_DENSE,
-        .format = profile->values,
-        .gain = profile->gain,
-        .reference = profile->reference,
-        .width = profile->hidden,
-        .max_rows = profile->micro_batch * profile->sequence,
-        .seed = (uint64_t)profile->seed,
-        .boundary = (uint32_t)index,
-        .slots = compute->slots,
-    };
+    shape_codec(profile, index, &boundary->settings);
+    boundary->settings.slots = compute->slots;
+    boundary->settings.table = compute->table;
     compute->memory_bytes += codec_memory_bytes(&boundary->settings);
     return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
+}
+
+/* Both boundaries of a stage look at the same features. */
+static int load_table(struct compute *compute, struct why *why)
+{
+    const struct profile *profile = &compute->settings.profile;
+    if (!shape_needs_table(profile))
+        return 0;
+    struct model_shape shape = shape_of_profile(profile);
+    compute->memory_bytes += (uint64_t)token_table_count(&shape, profile->rank) * sizeof(float);
+    return token_table_new(compute->ops, compute->device, &shape, profile->model_path, (uint64_t)profile->seed, profile->rank,
+                           &compute->table, why);
 }
 
 _Static_assert((int)TEMPLATE_MISTRAL == (int)CHAT_MISTRAL && (int)TEMPLATE_LLAMA3 == (int)CHAT_LLAMA3 &&
@@ -321,6 +327,8 @@ static int load(struct compute *compute, struct why *why)
     int err = load_backend(compute, why);
     if (!err)
         err = load_weights(compute, why);
+    if (!err)
+        err = load_table(compute, why);
     if (!err && !compute->first)
         err = load_boundary(compute, compute->stage - 1, &compute->up, why);
     if (!err && !compute->last)
@@ -399,7 +407,8 @@ static void *compute_main(void *arg)
 static int64_t most_micro_batches(const struct profile *profile)
 {
     int64_t evaluation = (profile->validation_windows + profile->micro_batch - 1) / profile->micro_batch;
-    return evaluation > profile->micro_batches ? evaluation : profile->micro_batches;
+    int64_t most = evaluation > profile->micro_batches ? evaluation : profile->micro_batches;
+    return measures_calibrates(profile) && profile->calibrate > most ? profile->calibrate : most;
 }
 
 static int check(const struct compute_settings *settings, struct why *why)
@@ -430,7 +439,7 @@ static int check(const struct compute_settings *settings, struct why *why)
                        "a micro-batch of %" PRId64 " × %" PRId64 " tokens does not fit one message; make "
                        "train.micro_batch or train.sequence smaller",
                        profile->micro_batch, profile->sequence);
-    return 0;
+    return measures_check(profile, why);
 }
 
 void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes)
@@ -442,7 +451,7 @@ void compute_bounds(const struct compute_settings *settings, size_t *letters, si
     size_t tied = (size_t)tied_count(&settings->profile, settings->assign.stages) * sizeof(float);
     *letters = 2 * most + LETTERS_SPARE + (size_t)tied_pieces(&settings->profile, settings->assign.stages);
     *bytes = tied + tied / 64 + most * (crossing_body_bytes(&settings->profile) + MESSAGE_FIXED) +
-             LETTERS_SPARE * MESSAGE_FIXED + 4 * (size_t)settings->profile.hidden * sizeof(float);
+             LETTERS_SPARE * MESSAGE_FIXED + 4 * measures_letter_bytes(&settings->profile);
     *letters += sync_letters;
     *bytes += sync_bytes;
 }
@@ -529,6 +538,9 @@ void compute_free(struct compute *compute)
     data_close(compute->data);
     codec_free(compute->up.codec);
     codec_free(compute->down.codec);
+    measures_free(&compute->measures);
+    if (compute->table)
+        compute->ops->free(compute->device, compute->table);
     stage_free(compute->model);
     if (compute->device)
         compute->ops->close(compute->device);

@@ -26,11 +26,11 @@ void crossing_shape(const struct compute *compute, uint32_t index, struct micro_
 {
     const struct profile *profile = &compute->settings.profile;
     const struct pass *pass = &compute->pass;
-    bool trains = pass->stamp.kind == STAMP_TRAIN;
+    bool trains = pass->stamp.kind == STAMP_TRAIN, evaluates = pass->stamp.kind == STAMP_EVALUATE;
     int64_t sequences = profile->micro_batch, left = profile->validation_windows - (int64_t)index * sequences;
-    if (!trains && left < sequences)
+    if (evaluates && left < sequences)
         sequences = left;
-    uint32_t of_run = index + (trains ? compute->settings.assign.replica * (uint32_t)profile->micro_batches : 0);
+    uint32_t of_run = index + (evaluates ? 0 : compute->settings.assign.replica * (uint32_t)pass->stamp.micro_batches);
     *micro_batch = (struct micro_batch){.index = index,
                                         .of_run = of_run,
                                         .slot = (int)index % compute->slots,
@@ -42,9 +42,11 @@ void crossing_shape(const struct compute *compute, uint32_t index, struct micro_
         .micro_batch = of_run,
         .rows = micro_batch->rows,
         .keep = trains ? pass->stamp.keep : 0,
-        .format_override = trains ? -1 : FORMAT_FP32,
+        .format_override = trains ? -1 : evaluates ? FORMAT_FP32 : FORMAT_BF16,
         .version = trains ? pass->stamp.codec_version : 0,
         .slot = micro_batch->slot,
+        .windows = compute->windows,
+        .tokens = profile->sequence,
     };
 }
 
@@ -95,12 +97,14 @@ static int halt_size(struct compute *compute, const struct micro_batch *micro_ba
                         compute->pass.step, micro_batch->index, peer, bytes, expected);
 }
 
-/* What bf16 without a mask would have cost on this lane. Evaluation is exact for everybody, so it is only counted apart. */
+/* What bf16 without a mask would have cost on this lane. Evaluation is exact for everybody, so it is only counted apart; a
+ * dense exchange
+ * needs no calibration. */
 static void note_dense(const struct compute *compute, const struct micro_batch *micro_batch, size_t coded,
                        struct letter *letter)
 {
     letter->evaluation = compute->pass.stamp.kind == STAMP_EVALUATE;
-    if (!letter->evaluation)
+    if (compute->pass.stamp.kind == STAMP_TRAIN)
         letter->dense_bytes = letter->bytes + FRAME_HEADER_BYTES - coded +
                               (uint64_t)micro_batch->rows * (uint64_t)compute->settings.profile.hidden * 2;
 }
@@ -117,7 +121,7 @@ static int decode_activations(struct compute *compute, const struct micro_batch 
     const char *peer = compute->settings.upstream;
     int width = id_bytes(&compute->settings.profile);
     size_t count = id_count(micro_batch), ids = count * (size_t)width;
-    size_t coded = codec_bytes(&compute->up.settings, &micro_batch->use);
+    size_t coded = codec_bytes(&compute->up.settings, &micro_batch->use, CODEC_FORWARD);
     if (act->sequences != micro_batch->sequences || act->tokens != micro_batch->tokens || act->id_bytes != width)
         return compute_halt(compute, compute->pass.step,
                             "%s sent %u × %u positions with %u-byte ids in step %" PRIu64
@@ -156,10 +160,10 @@ int crossing_receive_activations(struct compute *compute, const struct micro_bat
 int crossing_send_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x)
 {
     int width = id_bytes(&compute->settings.profile);
-    size_t ids = id_count(micro_batch) * (size_t)width, coded = codec_bytes(&compute->down.settings, &micro_batch->use);
+    size_t ids = id_count(micro_batch) * (size_t)width;
+    size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use, CODEC_FORWARD);
     BUG_IF(ids + coded > compute->body_bytes);
-    if (crossing_measures(compute))
-        codec_measure(compute->down.codec, x, micro_batch->rows);
+    measures_activations(compute, micro_batch, x);
     put_ids(compute->body, compute->windows, id_count(micro_batch), width);
     codec_encode(compute->down.codec, &micro_batch->use, x, compute->body + ids);
     struct wire_act act = {
@@ -181,9 +185,9 @@ int crossing_send_activations(struct compute *compute, const struct micro_batch 
 static int decode_gradient(struct compute *compute, const struct micro_batch *micro_batch, const struct wire_grad *grad)
 {
     const char *peer = compute->settings.downstream;
-    size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use);
+    size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use, CODEC_BACKWARD);
     struct why why = {0};
-    if (compute->pass.stamp.kind != STAMP_TRAIN)
+    if (compute->pass.stamp.kind == STAMP_EVALUATE)
         return grad->body.bytes == 0 ? 0 : halt_size(compute, micro_batch, "the acknowledgement", peer, grad->body.bytes, 0);
     if (grad->body.bytes != coded)
         return halt_size(compute, micro_batch, "the gradients", peer, grad->body.bytes, coded);
@@ -212,13 +216,13 @@ int crossing_receive_gradient(struct compute *compute, const struct micro_batch 
 
 int crossing_send_gradient(struct compute *compute, const struct micro_batch *micro_batch, const float *dx, double squares)
 {
-    bool trains = compute->pass.stamp.kind == STAMP_TRAIN;
-    size_t coded = trains ? codec_bytes(&compute->up.settings, &micro_batch->use) : 0;
+    bool learns = compute->pass.stamp.kind != STAMP_EVALUATE;
+    size_t coded = learns ? codec_bytes(&compute->up.settings, &micro_batch->use, CODEC_BACKWARD) : 0;
     BUG_IF(coded > compute->body_bytes);
-    if (trains)
+    if (learns)
         codec_encode_gradient(compute->up.codec, &micro_batch->use, dx, compute->body);
     struct wire_grad grad = {
-        .mask_checksum = trains ? debug_checksum(compute, &compute->up, micro_batch) : 0,
+        .mask_checksum = learns ? debug_checksum(compute, &compute->up, micro_batch) : 0,
         .squares = squares,
         .loss = compute->pass.loss,
         .targets = compute->pass.targets,
@@ -227,58 +231,4 @@ int crossing_send_gradient(struct compute *compute, const struct micro_batch *mi
     struct letter letter = compute_letter(WIRE_GRAD, &grad, coded, MAIL_UPSTREAM, compute->pass.step, micro_batch->index);
     note_dense(compute, micro_batch, coded, &letter);
     return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
-}
-
-/* ---- references ---- */
-
-bool crossing_measures(const struct compute *compute)
-{
-    const struct profile *profile = &compute->settings.profile;
-    return compute->down.codec && compute->pass.stamp.keep > 0 && codec_state_bytes(&compute->down.settings) > 0 &&
-           (compute->pass.step - 1) % (uint64_t)profile->refresh == 0;
-}
-
-void crossing_drop_reference(struct compute *compute)
-{
-    uint8_t *state = NULL;
-    size_t bytes;
-    if (compute->measured && codec_export(compute->down.codec, (uint32_t)compute->measured, &state, &bytes) == 0)
-        mem_free(state);
-    compute->measured = 0;
-}
-
-int crossing_send_reference(struct compute *compute)
-{
-    uint8_t *state = NULL;
-    size_t bytes = 0;
-    struct why why = {0};
-    uint32_t version = (uint32_t)compute->measured;
-    compute->measured = 0;
-    if (codec_export(compute->down.codec, version, &state, &bytes) < 0)
-        return compute_halt(compute, compute->stamp_step,
-                            "the channel means of step %u at boundary %u are not finite, but its loss is", version,
-                            compute->down.settings.boundary);
-    int err = codec_import(compute->down.codec, version, state, bytes, &why);
-    if (err)
-        BUG("own codec state: %s", why.text);
-    struct wire_codec_state message = {
-        .boundary = (uint16_t)compute->stage, .version = version, .body = {state, (uint32_t)bytes}};
-    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, bytes, MAIL_DOWNSTREAM, version, 0);
-    mem_free(state);
-    return mail_send(compute->mail, &letter, NULL);
-}
-
-int crossing_receive_reference(struct compute *compute, const struct letter *letter)
-{
-    struct wire_codec_state message;
-    struct why why = {0};
-    if (wire_decode(WIRE_CODEC_STATE, letter->payload, letter->bytes, &message, &why) < 0)
-        BUG("the loop thread let a bad codec state pass: %s", why.text);
-    if (!compute->up.codec || message.boundary != compute->up.settings.boundary)
-        return compute_halt(compute, letter->step, "%s sent the codec state of boundary %u", compute->settings.upstream,
-                            message.boundary);
-    if (codec_import(compute->up.codec, message.version, message.body.data, message.body.bytes, &why) < 0)
-        return compute_halt(compute, letter->step, "codec state %u from %s: %s", message.version, compute->settings.upstream,
-                            why.text);
-    return 0;
 }

@@ -2,7 +2,8 @@
  * What stage 0 decides for its replica: which pass comes next, what its stamp says, and the verdict on a finished training
  * step.
  *
- *   EVALUATE (step 0) → TRAIN 1 … N, EVALUATE after every train.evaluate_every-th → EVALUATE (step N) → SAVE → FINISH
+ *   EVALUATE (step 0) → CALIBRATE, where boundaries need statistics → TRAIN 1 … N, EVALUATE after every
+ *   train.evaluate_every-th → EVALUATE (step N) → SAVE → FINISH
  *
  * A knob is used from the first training step ≥ its from_step, and only here: later stages see the stamp. (What replicas change
  * together waits for a round: agree.c.) A gradient or loss
@@ -142,6 +143,28 @@ static void use_knobs(struct compute *compute, uint64_t step)
 
 /* ---- what comes next ---- */
 
+/* Directions that are missing or too old are worse than none: dense, until there are new ones. */
+static bool statistics_serve(struct compute *compute, uint64_t step, uint32_t version)
+{
+    const struct profile *profile = &compute->settings.profile;
+    uint64_t stale = (uint64_t)profile->stale;
+    if (!codec_needs_state(&compute->down.settings))
+        return true;
+    bool serve = version && (stale == 0 || step <= version + stale);
+    if (!serve && !compute->measures.dense && version)
+        compute_say(compute, EVENT_WARN, step, "statistics",
+                    "the directions of the boundaries are those of step %u, older than boundary.stale = %" PRIu64
+                    " steps: cuts are dense until there are new ones", version, stale);
+    else if (!serve && !compute->measures.dense)
+        compute_say(compute, EVENT_WARN, step, "statistics",
+                    "the boundaries have no directions yet: cuts are dense until they do");
+    else if (serve && compute->measures.dense)
+        compute_say(compute, EVENT_INFO, step, "statistics", "the boundaries have directions again, those of step %u",
+                    version);
+    compute->measures.dense = !serve;
+    return serve;
+}
+
 static void stamp_training(struct compute *compute, uint64_t step, struct wire_stamp *stamp)
 {
     const struct profile *profile = &compute->settings.profile;
@@ -149,8 +172,21 @@ static void stamp_training(struct compute *compute, uint64_t step, struct wire_s
     stamp->kind = STAMP_TRAIN;
     stamp->micro_batches = (uint16_t)profile->micro_batches;
     stamp->learning_rate = (float)(profile->learning_rate * rate_factor(&compute->rate, step));
-    if (compute->down.codec)
+    stamp->codec_version = measures_name(compute, step, stamp->apply);
+    if (compute->down.codec && statistics_serve(compute, step, stamp->codec_version))
         stamp->keep = (uint16_t)codec_keep(&compute->down.settings, profile->mask_rate);
+}
+
+static void stamp_calibration(const struct compute *compute, struct wire_stamp *stamp)
+{
+    stamp->kind = STAMP_CALIBRATE;
+    stamp->micro_batches = (uint16_t)compute->settings.profile.calibrate;
+}
+
+static bool calibration_is_due(const struct compute *compute)
+{
+    return compute->down.codec && !compute->measures.calibrated && compute->drive.next < compute->drive.last &&
+           measures_calibrates(&compute->settings.profile);
 }
 
 static void stamp_evaluation(const struct compute *compute, struct wire_stamp *stamp)
@@ -181,14 +217,12 @@ bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *ste
         stamp->kind = STAMP_SAVE;
     else if (evaluation_is_due(compute))
         stamp_evaluation(compute, stamp);
+    else if (calibration_is_due(compute))
+        stamp_calibration(compute, stamp);
     else if (drive->next < drive->last)
         stamp_training(compute, *step = drive->next, stamp);
     else
         stamp->kind = STAMP_FINISH;
-    /* Every boundary's measurement of the step that is applied becomes that version, ahead of this stamp. */
-    if (apply && compute->measured)
-        compute->version = (uint32_t)compute->measured;
-    stamp->codec_version = compute->version;
     agree_stamp(compute, stamp);
     stamp->mask_rate = (float)compute->settings.profile.mask_rate;
     return true;
@@ -221,6 +255,10 @@ void drive_judge(struct compute *compute)
     if (pass->stamp.kind == STAMP_SAVE) {
         drive->saved = drive->next;
         drive->save_wanted = false;
+        return;
+    }
+    if (pass->stamp.kind == STAMP_CALIBRATE) {
+        compute->measures.calibration_bad = !isfinite(pass->loss) || !isfinite(pass->squares);
         return;
     }
     drive->evaluated = pass->stamp.kind == STAMP_EVALUATE;

@@ -1,6 +1,7 @@
 /*
  * The inside of the compute thread, shared by compute.c (its life), drive.c (what stage 0 decides), step.c (a pass),
- * crossing.c (messages of a boundary), tied.c, siblings.c, post.c and agree.c (other replicas). Everything here belongs to the compute thread.
+ * crossing.c (messages of a boundary), measures.c (their statistics), tied.c, siblings.c, post.c and agree.c (other replicas).
+ * Everything here belongs to the compute thread.
  */
 #ifndef KEDGE_TRAIN_INSIDE_H
 #define KEDGE_TRAIN_INSIDE_H
@@ -11,6 +12,7 @@
 #include "gpu/model/data.h"
 #include "gpu/model/model.h"
 #include "gpu/train/compute.h"
+#include "gpu/train/measures.h"
 #include "gpu/train/rate.h"
 #include "gpu/train/schedule.h"
 #include "profiles/fields.h"
@@ -86,6 +88,7 @@ struct compute {
     struct stage *model;
     struct data *data;
     uint8_t *marks; /* of windows, on the first stage: enum token_mark */
+    float *table; /* device: features of tokens for references; NULL where none are looked at */
     struct boundary up, down;
     uint32_t *windows, *inputs, *targets; /* [sequences][tokens + 1], [sequences][tokens] twice */
     uint8_t *body;                        /* one message under construction */
@@ -106,8 +109,7 @@ struct compute {
     struct wire_stamp stamp;
     uint64_t stamp_step, trained; /* trained: newest training step begun */
     uint64_t settled;             /* training step whose optimiser step this pass applied or dropped; 0 = none */
-    uint64_t measured;            /* step of the reference measurement that waits for its verdict; 0 = none */
-    uint32_t version;             /* of the codec state that every boundary has; 0 = none */
+    struct measures measures;
     uint64_t idle_since_ns;       /* end of the newest pass: waits for a stamp count from there */
     uint64_t times_ns[TIMES_KEPT];
     unsigned times_count;
@@ -141,11 +143,6 @@ int crossing_send_activations(struct compute *compute, const struct micro_batch 
 /* Also takes loss, targets and squares over. `squares` is that of the later stages, −1 unless the frame has it. */
 int crossing_receive_gradient(struct compute *compute, const struct micro_batch *micro_batch, double *squares);
 int crossing_send_gradient(struct compute *compute, const struct micro_batch *micro_batch, const float *dx, double squares);
-/* The measurement of step `measured` becomes the version of that number: exported, used here too, shipped downstream. */
-int crossing_send_reference(struct compute *compute);
-void crossing_drop_reference(struct compute *compute);
-bool crossing_measures(const struct compute *compute); /* in this pass */
-int crossing_receive_reference(struct compute *compute, const struct letter *letter);
 size_t crossing_body_bytes(const struct profile *profile); /* of the largest message */
 
 /* ---- tied.c: the gradient of an embedding that is the head too, when first and last stage are not the same ---- */

@@ -88,6 +88,7 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
         uint8_t side;
     } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM},    {WIRE_CODEC_STATE, MAIL_UPSTREAM},
                    {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM},
+                   {WIRE_CODEC_STATE, MAIL_DOWNSTREAM},
                    {WIRE_SYNC, MAIL_SIBLINGS},  {WIRE_AGREE, MAIL_SIBLINGS}};
     uint8_t place = side < MAIL_SIBLINGS ? (uint8_t)side : MAIL_SIBLINGS;
     union { /* only the check counts */

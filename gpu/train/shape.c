@@ -65,3 +65,33 @@ const char *const *shape_rows(void)
     };
     return names;
 }
+
+_Static_assert((int)CODEC_TOPK == (int)CODEC_KIND_TOPK && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
+                   (int)REFERENCE_TOKENS == (int)CODEC_REFERENCE_TOKENS,
+               "the table of settings and the codecs have one order");
+
+void shape_codec(const struct profile *p, int boundary, struct codec_settings *settings)
+{
+    *settings = (struct codec_settings){
+        .kind = p->codec,
+        .format = p->values,
+        .gain = p->gain,
+        .reference = p->reference,
+        .width = p->hidden,
+        .max_rows = p->micro_batch * p->sequence,
+        .seed = (uint64_t)p->seed,
+        .boundary = (uint32_t)boundary,
+        .slots = 1,
+        .rank = p->rank,
+        .context = p->context,
+        .vocabulary = p->vocabulary,
+        .forward_share = p->forward_share,
+        .decay = p->decay,
+        .bits = (int)p->bits,
+    };
+}
+
+bool shape_needs_table(const struct profile *p)
+{
+    return p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS && p->stages > 1;
+}

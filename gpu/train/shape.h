@@ -2,6 +2,7 @@
 #ifndef KEDGE_TRAIN_SHAPE_H
 #define KEDGE_TRAIN_SHAPE_H
 
+#include "gpu/math/codec.h"
 #include "gpu/model/model.h"
 #include "profiles/profile.h"
 
@@ -10,5 +11,8 @@ struct model_shape shape_of_profile(const struct profile *profile);
 void shape_to_profile(const struct model_shape *shape, struct profile *profile);
 /* Their names, NULL-terminated. */
 const char *const *shape_rows(void);
+/* The codec of a cut, but for its slots (here 1) and the table of token features, which are the caller's. */
+void shape_codec(const struct profile *profile, int boundary, struct codec_settings *settings);
+bool shape_needs_table(const struct profile *profile); /* token_table_new, of boundary.rank */
 
 #endif

@@ -105,15 +105,17 @@ static uint64_t count_targets(const struct compute *compute, int64_t rows)
 static int read_windows(struct compute *compute, const struct micro_batch *micro_batch)
 {
     const struct profile *profile = &compute->settings.profile;
+    bool calibrates = compute->pass.stamp.kind == STAMP_CALIBRATE;
     uint64_t began_ns = clock_now_ns();
     struct why why = {0};
     int err = 0;
     for (int64_t s = 0; s < micro_batch->sequences && !err; s++) {
         uint32_t *window = compute->windows + s * (micro_batch->tokens + 1);
         uint8_t *marks = compute->marks + s * (micro_batch->tokens + 1);
-        if (compute->pass.stamp.kind == STAMP_TRAIN)
-            err = data_train_window(compute->data, (uint64_t)profile->seed, compute->pass.step, micro_batch->of_run,
-                                    (uint32_t)s, micro_batch->tokens, window, marks, &why);
+        uint64_t step = calibrates ? (uint64_t)profile->steps + 1 : compute->pass.step; /* windows that no step reads */
+        if (calibrates || compute->pass.stamp.kind == STAMP_TRAIN)
+            err = data_train_window(compute->data, (uint64_t)profile->seed, step, micro_batch->of_run, (uint32_t)s,
+                                    micro_batch->tokens, window, marks, &why);
         else
             err = data_validation_window(compute->data, (int64_t)micro_batch->index * profile->micro_batch + s,
                                          profile->validation_windows, micro_batch->tokens, window, marks, &why);
@@ -126,7 +128,7 @@ static int read_windows(struct compute *compute, const struct micro_batch *micro
 static float loss_scale(const struct compute *compute)
 {
     const struct profile *profile = &compute->settings.profile;
-    if (compute->pass.stamp.kind != STAMP_TRAIN)
+    if (compute->pass.stamp.kind == STAMP_EVALUATE)
         return 0;
     return 1.0f / (float)(compute->pass.stamp.micro_batches * profile->micro_batch * profile->sequence);
 }
@@ -164,13 +166,14 @@ static int step_backward(struct compute *compute)
     struct pass *pass = &compute->pass;
     struct micro_batch micro_batch;
     crossing_shape(compute, (uint32_t)pass->schedule.backwarded, &micro_batch);
-    bool trains = pass->stamp.kind == STAMP_TRAIN, ends = pass->schedule.backwarded == pass->schedule.micro_batches - 1;
+    bool trains = pass->stamp.kind == STAMP_TRAIN, learns = pass->stamp.kind != STAMP_EVALUATE;
+    bool ends = pass->schedule.backwarded == pass->schedule.micro_batches - 1;
     double later = 0, squares = -1;
     const float *dx = NULL;
     int err = compute->last ? 0 : crossing_receive_gradient(compute, &micro_batch, &later);
     if (err)
         return err;
-    if (trains)
+    if (learns)
         dx = stage_backward(compute->model, micro_batch.slot, compute->last ? NULL : stage_gradient(compute->model));
     if (trains && ends && compute->last)
         err = tied_send(compute, MAIL_UPSTREAM);
@@ -180,9 +183,13 @@ static int step_backward(struct compute *compute)
         err = siblings_average(compute);
     if (err)
         return err;
-    if (trains && ends)
+    if (learns && ends)
         squares = pass->squares = stage_gradient_squares(compute->model) + later;
-    if (!compute->first)
+    if (learns && !compute->first)
+        measures_gradients(compute, &micro_batch, dx);
+    if (learns && !compute->first && ends)
+        err = measures_ship_backward(compute);
+    if (!err && !compute->first)
         err = crossing_send_gradient(compute, &micro_batch, dx, squares);
     pass->schedule.backwarded++;
     return err;
@@ -230,15 +237,11 @@ static int step_wait(struct compute *compute, enum wait_cause cause)
 
 /* ---- phases ---- */
 
-/* Statistics of the newest training step, now that its verdict is known; they go before the stamp that names them. */
-static int phase_reference(struct compute *compute)
+/* What was measured before, now that its verdict is known; the version that this stamp names goes ahead of it. */
+static int phase_statistics(struct compute *compute)
 {
-    if (!compute->measured)
-        return 0;
-    if (compute->pass.stamp.apply)
-        return crossing_send_reference(compute);
-    crossing_drop_reference(compute);
-    return 0;
+    int err = measures_settle(compute);
+    return err ? err : measures_ship_forward(compute);
 }
 
 static int phase_check(struct compute *compute)
@@ -347,9 +350,10 @@ static int phase_owe(struct compute *compute)
     if (pass->stamp.kind == STAMP_TRAIN) {
         compute->optimizer.owed = true;
         compute->optimizer.learning_rate = pass->stamp.learning_rate;
-        if (crossing_measures(compute))
-            compute->measured = pass->step;
     }
+    if (pass->stamp.kind == STAMP_CALIBRATE)
+        stage_zero_gradients(compute->model);
+    measures_end(compute);
     if (!compute->first)
         return 0;
     drive_judge(compute);
@@ -389,7 +393,7 @@ static int phase_report(struct compute *compute)
 }
 
 static int (*const phases[])(struct compute *compute) = {
-    phase_reference,     /* the newest statistics go ahead of the stamp that names them */
+    phase_statistics,    /* what the stamp names of them goes ahead of it */
     phase_check,         /* can the stamp be obeyed? */
     phase_stamp,         /* pass it on before our own work, so that later stages settle meanwhile */
     phase_settle,        /* apply or drop the optimiser step that the stamp judges */

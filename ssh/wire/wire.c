@@ -75,7 +75,7 @@ static const struct wire_field knob_used_fields[] = {
     FIELD(knob_used, ledger), FIELD(knob_used, step), FIELD(knob_used, name), FIELD(knob_used, value),
 };
 static const struct wire_field stamp_fields[] = {
-    RANGE(stamp, kind, STAMP_TRAIN, STAMP_SAVE), FIELD(stamp, micro_batches), FIELD(stamp, keep),
+    RANGE(stamp, kind, STAMP_TRAIN, STAMP_CALIBRATE), FIELD(stamp, micro_batches), FIELD(stamp, keep),
     FIELD(stamp, learning_rate), FIELD(stamp, clip_scale), FLAG(stamp, apply), FIELD(stamp, mask_rate),
     FIELD(stamp, codec_version), FIELD(stamp, sync_every), FIELD(stamp, sync_rank), FIELD(stamp, sync_rate),
     FIELD(stamp, sync_merge), FIELD(stamp, sync_since), FIELD(stamp, sync_number),

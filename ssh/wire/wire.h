@@ -218,14 +218,16 @@ struct wire_knob_used {
     char value[WIRE_NAME];
 };
 
-enum stamp_kind { STAMP_TRAIN, STAMP_EVALUATE, STAMP_FINISH, STAMP_SAVE };
+enum stamp_kind { STAMP_TRAIN, STAMP_EVALUATE, STAMP_FINISH, STAMP_SAVE, STAMP_CALIBRATE };
 
 /* What must agree rides with the data (design §6.1). The frame's step is the step that is stamped. */
 struct wire_stamp {
     uint8_t kind;          /* TRAIN: forward and backward; EVALUATE: un-masked forward of validation windows;
-                              FINISH: only apply the optimiser step that is still owed; SAVE: that, then write the weights */
+                              FINISH: only apply the optimiser step that is still owed; SAVE: that, then write the weights;
+                              CALIBRATE: dense bf16 forward and backward for the statistics of boundaries, no optimiser step */
     uint16_t micro_batches;
-    uint16_t keep;         /* channels kept per token by the mask codec; 0 = the dense codec (not masked) */
+    uint16_t keep;         /* what may travel of a token: channels of the mask codec, bytes (the mean of both directions) of
+                              others; 0 = the dense codec */
     float learning_rate;   /* for the optimiser step that ends this step */
     float clip_scale;      /* for the optimiser step of the previous training step; 1 = not clipped */
     uint8_t apply;         /* 1: apply the previous training step's optimiser step with clip_scale first;

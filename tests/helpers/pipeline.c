@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "gpu/model/checkpoint.h"
+#include "gpu/model/token_table.h"
 #include "gpu/train/rate.h"
 #include "gpu/train/shape.h"
 #include "scheduler/plan.h"
@@ -50,16 +51,16 @@ static void open_codecs(struct pipeline *pipeline)
     const struct profile *p = &pipeline->profile;
     const struct backend *cpu = pipeline->backend;
     struct why why = {0};
-    struct codec_settings settings = {.kind = p->codec,
-                                      .format = p->values,
-                                      .gain = p->gain,
-                                      .reference = p->reference,
-                                      .width = p->hidden,
-                                      .max_rows = p->micro_batch * p->sequence,
-                                      .seed = (uint64_t)p->seed,
-                                      .slots = 1};
+    struct codec_settings settings;
+    struct model_shape shape;
+    shape_of(p, &shape);
+    if (shape_needs_table(p))
+        must(token_table_new(cpu->ops, cpu->device, &shape, p->model_path, (uint64_t)p->seed, p->rank, &pipeline->table,
+                             &why),
+             &why);
     for (int i = 0; i + 1 < pipeline->stages; i++) {
-        settings.boundary = (uint32_t)i;
+        shape_codec(p, i, &settings);
+        settings.table = pipeline->table;
         must(codec_new(cpu->ops, cpu->device, &settings, &pipeline->sender[i], &why), &why);
         must(codec_new(cpu->ops, cpu->device, &settings, &pipeline->receiver[i], &why), &why);
     }
@@ -77,8 +78,16 @@ void pipeline_init(struct pipeline *pipeline, const struct backend *backend, con
     open_stages(pipeline, layers);
     open_codecs(pipeline);
     pipeline->bytes = mem_array(rows * (size_t)profile->hidden, sizeof(float)); /* dense fp32: no message is larger */
+    pipeline->windows = mem_array((size_t)(profile->micro_batch * (profile->sequence + 1)), sizeof *pipeline->windows);
     pipeline->ids = mem_array(rows, sizeof *pipeline->ids);
     pipeline->targets = mem_array(rows, sizeof *pipeline->targets);
+}
+
+static void free_state(struct pipeline_state *state)
+{
+    for (int i = 0; i < PROFILE_MAX_STAGES; i++)
+        for (int way = 0; way < 2; way++)
+            mem_free(state->state[i][way]);
 }
 
 void pipeline_clear(struct pipeline *pipeline)
@@ -88,7 +97,13 @@ void pipeline_clear(struct pipeline *pipeline)
         codec_free(pipeline->sender[i]);
         codec_free(pipeline->receiver[i]);
     }
+    for (int i = 0; i < pipeline->waiting_count; i++)
+        free_state(&pipeline->waiting[i]);
+    mem_free(pipeline->waiting);
+    if (pipeline->table)
+        pipeline->backend->ops->free(pipeline->backend->device, pipeline->table);
     data_close(pipeline->data);
+    mem_free(pipeline->windows);
     mem_free(pipeline->bytes);
     mem_free(pipeline->ids);
     mem_free(pipeline->targets);
@@ -99,14 +114,16 @@ void pipeline_clear(struct pipeline *pipeline)
 static void put_window(struct pipeline *pipeline, int64_t sequence, const uint32_t *window)
 {
     int64_t tokens = pipeline->profile.sequence;
+    memcpy(pipeline->windows + sequence * (tokens + 1), window, (size_t)(tokens + 1) * sizeof *window);
     memcpy(pipeline->ids + sequence * tokens, window, (size_t)tokens * sizeof *window);
     memcpy(pipeline->targets + sequence * tokens, window + 1, (size_t)tokens * sizeof *window);
 }
 
-static size_t message_bytes(const struct pipeline *pipeline, const struct codec_use *use)
+static size_t message_bytes(const struct pipeline *pipeline, const struct codec_use *use, enum codec_way way)
 {
-    const struct profile *p = &pipeline->profile;
-    return codec_bytes(&(struct codec_settings){.kind = p->codec, .format = p->values, .width = p->hidden}, use);
+    struct codec_settings settings;
+    shape_codec(&pipeline->profile, 0, &settings);
+    return codec_bytes(&settings, use, way);
 }
 
 /* All stages forward; the last one's summed loss. */
@@ -118,9 +135,9 @@ static double run_forward(struct pipeline *pipeline, const struct codec_use *use
     const float *x = stage_forward(pipeline->stage[0], 0, pipeline->ids, NULL, sequences, tokens);
     for (int i = 0; i + 1 < pipeline->stages; i++) {
         float *input = stage_input(pipeline->stage[i + 1], 0);
-        size_t bytes = message_bytes(pipeline, use);
+        size_t bytes = message_bytes(pipeline, use, CODEC_FORWARD);
         if (measure)
-            codec_measure(pipeline->sender[i], x, use->rows);
+            codec_measure(pipeline->sender[i], use, x);
         codec_encode(pipeline->sender[i], use, x, pipeline->bytes);
         must(codec_decode(pipeline->receiver[i], use, pipeline->bytes, bytes, input, &why), &why);
         BUG_IF(codec_checksum(pipeline->sender[i], use) != codec_checksum(pipeline->receiver[i], use));
@@ -131,13 +148,15 @@ static double run_forward(struct pipeline *pipeline, const struct codec_use *use
     return stage_loss(pipeline->stage[pipeline->stages - 1], 0, pipeline->targets, scale);
 }
 
-static void run_backward(struct pipeline *pipeline, const struct codec_use *use)
+static void run_backward(struct pipeline *pipeline, const struct codec_use *use, bool measure)
 {
     struct why why = {0};
     const float *dx = stage_backward(pipeline->stage[pipeline->stages - 1], 0, NULL);
     for (int i = pipeline->stages - 2; i >= 0; i--) {
         float *dy = stage_gradient(pipeline->stage[i]);
-        size_t bytes = message_bytes(pipeline, use);
+        size_t bytes = message_bytes(pipeline, use, CODEC_BACKWARD);
+        if (measure)
+            codec_measure_gradient(pipeline->receiver[i], use, dx);
         codec_encode_gradient(pipeline->receiver[i], use, dx, pipeline->bytes);
         must(codec_decode_gradient(pipeline->sender[i], use, pipeline->bytes, bytes, dy, &why), &why);
         pipeline->backward_bytes += bytes;
@@ -147,25 +166,60 @@ static void run_backward(struct pipeline *pipeline, const struct codec_use *use)
 
 /* ---- one step ---- */
 
-/* What was measured in this step is version `step` on both ends, and the next step is stamped with it; what was measured in
- * a step that is not applied is forgotten. */
-static void ship_references(struct pipeline *pipeline, uint64_t step, bool applied)
+/* What was measured waits as version `version` for step `due`; what was measured in a step that is not applied is
+ * forgotten. */
+static void keep_statistics(struct pipeline *pipeline, uint32_t version, uint64_t due, bool applied)
 {
-    struct why why = {0};
-    bool all = applied && pipeline->stages > 1;
-    for (int i = 0; i + 1 < pipeline->stages; i++) {
-        uint8_t *state = NULL;
-        size_t bytes;
-        if (codec_export(pipeline->sender[i], (uint32_t)step, &state, &bytes) == 0 && applied) {
-            must(codec_import(pipeline->sender[i], (uint32_t)step, state, bytes, &why), &why);
-            must(codec_import(pipeline->receiver[i], (uint32_t)step, state, bytes, &why), &why);
-        } else {
-            all = false;
+    struct pipeline_state state = {.version = version, .due = due};
+    for (int i = 0; i + 1 < pipeline->stages; i++)
+        for (int way = 0; way < 2; way++) {
+            struct codec *owner = way == CODEC_FORWARD ? pipeline->sender[i] : pipeline->receiver[i];
+            struct codec_settings settings;
+            shape_codec(&pipeline->profile, i, &settings);
+            if (!codec_has_state(&settings, (enum codec_way)way))
+                continue;
+            if (applied)
+                BUG_IF(codec_settle(owner, (enum codec_way)way) != 0 ||
+                       codec_export(owner, (enum codec_way)way, &state.state[i][way], &state.bytes[i][way]) != 0);
+            else
+                codec_forget(owner, (enum codec_way)way);
         }
-        mem_free(state);
-    }
-    if (all)
-        pipeline->codec_version = (uint32_t)step;
+    if (!applied)
+        return;
+    pipeline->waiting = mem_grow(pipeline->waiting, (size_t)pipeline->waiting_count + 1, sizeof *pipeline->waiting);
+    pipeline->waiting[pipeline->waiting_count++] = state;
+}
+
+/* The newest version that is due for this step comes into use at both ends. */
+static void use_statistics(struct pipeline *pipeline, uint64_t step)
+{
+    int due = 0;
+    struct why why = {0};
+    while (due < pipeline->waiting_count && pipeline->waiting[due].due <= step)
+        due++;
+    if (!due)
+        return;
+    struct pipeline_state *state = &pipeline->waiting[due - 1];
+    for (int i = 0; i + 1 < pipeline->stages; i++)
+        for (int way = 0; way < 2; way++) {
+            const uint8_t *bytes = state->state[i][way];
+            size_t count = state->bytes[i][way];
+            if (!bytes)
+                continue;
+            must(codec_import(pipeline->sender[i], (enum codec_way)way, state->version, bytes, count, &why), &why);
+            must(codec_import(pipeline->receiver[i], (enum codec_way)way, state->version, bytes, count, &why), &why);
+            pipeline->state_bytes += count;
+        }
+    pipeline->codec_version = state->version;
+    for (int i = 0; i < due; i++)
+        free_state(&pipeline->waiting[i]);
+    pipeline->waiting_count -= due;
+    memmove(pipeline->waiting, pipeline->waiting + due, (size_t)pipeline->waiting_count * sizeof *pipeline->waiting);
+}
+
+static bool calibrates(const struct profile *p)
+{
+    return p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL || (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
 }
 
 /* First and last stage of a tied model step with the sum of both gradients. */
@@ -207,6 +261,96 @@ static void apply(struct pipeline *pipeline, struct pipeline_step *result)
     }
 }
 
+static struct codec_use training_use(const struct pipeline *pipeline, uint64_t step)
+{
+    const struct profile *p = &pipeline->profile;
+    struct codec_settings codec;
+    shape_codec(p, 0, &codec);
+    struct codec_use use = {.step = step, .rows = p->micro_batch * p->sequence, .keep = codec_keep(&codec, p->mask_rate),
+                            .format_override = -1, .version = pipeline->codec_version, .windows = pipeline->windows,
+                            .tokens = p->sequence};
+    bool old = p->stale && step > pipeline->codec_version + (uint64_t)p->stale;
+    if (codec_needs_state(&codec) && (!pipeline->codec_version || old))
+        use.keep = 0;
+    return use;
+}
+
+void pipeline_calibrate(struct pipeline *pipeline)
+{
+    const struct profile *p = &pipeline->profile;
+    if (!calibrates(p) || pipeline->stages == 1)
+        return;
+    struct codec_use use = {.rows = p->micro_batch * p->sequence, .format_override = FORMAT_BF16,
+                            .windows = pipeline->windows,
+                            .tokens = p->sequence};
+    uint32_t *window = mem_array((size_t)p->sequence + 1, sizeof *window);
+    uint8_t *marks = mem_array((size_t)p->sequence + 1, 1);
+    struct why why = {0};
+    uint64_t forward = pipeline->forward_bytes, backward = pipeline->backward_bytes;
+    for (; use.micro_batch < p->calibrate; use.micro_batch++) {
+        for (int64_t s = 0; s < p->micro_batch; s++) {
+            must(data_train_window(pipeline->data, (uint64_t)p->seed, (uint64_t)p->steps + 1, use.micro_batch, (uint32_t)s,
+                                   p->sequence, window, marks, &why), &why);
+            put_window(pipeline, s, window);
+        }
+        run_forward(pipeline, &use, p->micro_batch, true, 1.0f / (float)(p->calibrate * use.rows));
+        run_backward(pipeline, &use, true);
+    }
+    pipeline->forward_bytes = forward; /* those count training only */
+    pipeline->backward_bytes = backward;
+    for (int i = 0; i < pipeline->stages; i++)
+        stage_zero_gradients(pipeline->stage[i]);
+    pipeline->calibrated = 1;
+    keep_statistics(pipeline, 1, 1, true);
+    mem_free(window);
+    mem_free(marks);
+}
+
+void pipeline_lend(const struct pipeline *from, struct pipeline *to)
+{
+    struct pipeline_state state = {.version = 1, .due = 1};
+    BUG_IF(from->waiting_count != 1 || to->waiting_count != 0);
+    for (int i = 0; i + 1 < to->stages; i++)
+        for (int way = 0; way < 2; way++) {
+            struct codec_settings settings;
+            shape_codec(&to->profile, i, &settings);
+            size_t bytes = codec_state_bytes(&settings, (enum codec_way)way);
+            BUG_IF(bytes > from->waiting[0].bytes[i][way]);
+            if (!bytes)
+                continue;
+            state.state[i][way] = mem_copy(from->waiting[0].state[i][way], bytes);
+            state.bytes[i][way] = bytes;
+        }
+    to->calibrated = 1;
+    to->waiting = mem_grow(NULL, 1, sizeof state);
+    to->waiting[to->waiting_count++] = state;
+}
+
+double pipeline_loss_through(struct pipeline *pipeline, const uint8_t *text, const int64_t *starts, int64_t windows,
+                             bool dense)
+{
+    const struct profile *p = &pipeline->profile;
+    double loss = 0;
+    uint32_t *window = mem_array((size_t)p->sequence + 1, sizeof *window);
+    use_statistics(pipeline, 1);
+    for (int64_t done = 0; done < windows;) {
+        struct codec_use use = training_use(pipeline, (uint64_t)(done + 1)); /* another mask for every micro-batch */
+        int64_t sequences = windows - done < p->micro_batch ? windows - done : p->micro_batch;
+        for (int64_t s = 0; s < sequences; s++) {
+            for (int64_t t = 0; t <= p->sequence; t++)
+                window[t] = text[starts[done + s] + t];
+            put_window(pipeline, s, window);
+        }
+        use.rows = sequences * p->sequence;
+        if (dense)
+            use = (struct codec_use){.rows = use.rows, .format_override = FORMAT_FP32};
+        loss += run_forward(pipeline, &use, sequences, false, 0);
+        done += sequences;
+    }
+    mem_free(window);
+    return loss / (double)(windows * p->sequence);
+}
+
 struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
 {
     const struct profile *p = &pipeline->profile;
@@ -215,10 +359,11 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
                               .steps = (uint64_t)p->steps,
                               .final_share = p->final_share};
     int64_t per_step = p->micro_batches * p->micro_batch * p->sequence;
-    struct codec_settings codec = {.kind = p->codec, .width = p->hidden};
-    struct codec_use use = {.step = step, .rows = p->micro_batch * p->sequence, .keep = codec_keep(&codec, p->mask_rate),
-                            .format_override = -1, .version = pipeline->codec_version};
-    bool measure = p->reference == REFERENCE_MEAN && use.keep && (step - 1) % (uint64_t)p->refresh == 0;
+    bool late = calibrates(p),
+        measures = pipeline->stages > 1 && p->codec != CODEC_DENSE && (late || p->reference == REFERENCE_MEAN);
+    bool measure = measures && (step - 1) % (uint64_t)p->refresh == 0 && step > pipeline->calibrated;
+    use_statistics(pipeline, step);
+    struct codec_use use = training_use(pipeline, step);
     struct pipeline_step result = {.learning_rate = (float)(p->learning_rate * rate_factor(&rate, step)), .clip_scale = 1};
     double loss = 0, squares = 0;
     uint32_t *window = mem_array((size_t)p->sequence + 1, sizeof *window);
@@ -226,12 +371,14 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
     struct why why = {0};
     for (use.micro_batch = 0; use.micro_batch < p->micro_batches; use.micro_batch++) {
         for (int64_t s = 0; s < p->micro_batch; s++) {
-            must(data_train_window(pipeline->data, (uint64_t)p->seed, step, use.micro_batch, (uint32_t)s, p->sequence, window,
+            must(data_train_window(pipeline->data, (uint64_t)p->seed, step, use.micro_batch, (uint32_t)s, p->sequence,
+                                   window,
                                    marks, &why), &why);
             put_window(pipeline, s, window);
         }
-        loss += run_forward(pipeline, &use, p->micro_batch, measure, 1.0f / (float)per_step);
-        run_backward(pipeline, &use);
+        bool now = measure && (!late || use.micro_batch == 0);
+        loss += run_forward(pipeline, &use, p->micro_batch, now, 1.0f / (float)per_step);
+        run_backward(pipeline, &use, now);
     }
     mem_free(window);
     mem_free(marks);
@@ -244,7 +391,7 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
         result.clip_scale = (float)(p->clip / result.norm);
     apply(pipeline, &result);
     if (measure)
-        ship_references(pipeline, step, result.applied);
+        keep_statistics(pipeline, (uint32_t)step, step + (late ? (uint64_t)p->late : 1), result.applied);
     return result;
 }
 
@@ -277,6 +424,7 @@ int pipeline_run(struct pipeline *pipeline, struct pipeline_step *steps, double 
     const struct profile *p = &pipeline->profile;
     int count = 0;
     validation[count++] = pipeline_evaluate(pipeline, 0);
+    pipeline_calibrate(pipeline);
     for (int64_t step = 1; step <= p->steps; step++) {
         steps[step - 1] = pipeline_train(pipeline, (uint64_t)step);
         if (step == p->steps || (p->evaluate_every && step % p->evaluate_every == 0))

@@ -20,11 +20,21 @@ struct pipeline {
     struct codec *sender[PROFILE_MAX_STAGES], *receiver[PROFILE_MAX_STAGES]; /* of the cut after stage i */
     struct data *data;
     uint32_t codec_version;  /* that the next step is stamped with */
+    uint32_t calibrated;     /* version of the calibration; 0 = there was none */
+    float *table;            /* features of tokens */
+    struct pipeline_state {  /* versions that wait for their step: states of all cuts, by enum codec_way */
+        uint32_t version;
+        uint64_t due;
+        uint8_t *state[PROFILE_MAX_STAGES][2];
+        size_t bytes[PROFILE_MAX_STAGES][2];
+    } *waiting;
+    int waiting_count;
+    uint64_t state_bytes;    /* of versions shipped */
     int64_t applied;         /* optimiser steps */
     uint64_t skipped;        /* dropped, because loss or norm was not finite */
     uint8_t *bytes;          /* one coded message */
     uint64_t forward_bytes, backward_bytes; /* coded, all cuts, training only */
-    uint32_t *ids, *targets; /* one micro-batch */
+    uint32_t *windows, *ids, *targets; /* one micro-batch */
 };
 
 struct pipeline_step {
@@ -39,6 +49,15 @@ struct pipeline_step {
 void pipeline_init(struct pipeline *pipeline, const struct backend *backend, const struct profile *profile,
                    const int64_t *layers);
 void pipeline_clear(struct pipeline *pipeline);
+/* Dense micro-batches before step 1, where boundaries need statistics (pipeline_run does it after the first evaluation). */
+void pipeline_calibrate(struct pipeline *pipeline);
+/* A calibration that nobody has used yet, for another pipeline of the same shape whose codec needs no more than the one it
+ * is of. */
+void pipeline_lend(const struct pipeline *from, struct pipeline *to);
+/* Mean loss of the windows at `starts` of a text, through the codecs with all that is stamped for the next step, forward
+ * only. */
+double pipeline_loss_through(struct pipeline *pipeline, const uint8_t *text, const int64_t *starts, int64_t windows,
+                             bool dense);
 /* Step 1, 2, … with profile.mask_rate and profile.learning_rate as they are now (both live). */
 struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step);
 /* Mean un-masked loss of the validation windows. */

@@ -197,7 +197,7 @@ static void what_does_not_agree_is_named(void **state)
         const char *words;
     } cases[] = {
         {act_before_stamp, "the activations of step 1, micro-batch 0, came from r0s0"},
-        {stamp_of_another_profile, "has 60000 micro-batches and keeps 8 channels: not this profile"},
+        {stamp_of_another_profile, "has 60000 micro-batches and a budget of 8: not this profile"},
         {stamp_that_applies_nothing, "applies an optimiser step that was not computed"},
         {stamp_with_a_version_nobody_has, "asks for version 77 of the codec state"},
         {two_stamps, "two stamps came at once"},

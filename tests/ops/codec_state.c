@@ -22,7 +22,8 @@ static float *device_x, *device_out; /* [ROWS, WIDTH] */
 static struct codec_settings plain_settings(void)
 {
     return (struct codec_settings){.kind = CODEC_KIND_MASK, .format = FORMAT_FP32, .gain = CODEC_GAIN_ONE, .width = WIDTH,
-                                   .max_rows = ROWS, .seed = 42, .boundary = 1, .slots = SLOTS};
+                                   .max_rows = ROWS, .seed = 42, .boundary = 1, .slots = SLOTS,
+                                   .vocabulary = 7, .context = 2, .forward_share = 0.6, .decay = 0.5, .bits = 2};
 }
 
 static struct codec_use plain_use(int64_t keep)
@@ -50,7 +51,7 @@ static void pass(struct codec *codec, const struct codec_settings *settings, con
                  float *out)
 {
     struct why why = {0};
-    size_t bytes = codec_bytes(settings, use);
+    size_t bytes = codec_bytes(settings, use, CODEC_FORWARD);
     uint8_t *message = mem_array(bytes + 8, 1);
     memset(message, 0xa5, bytes + 8);
     cpu.ops->copy_in(cpu.device, device_x, x, (size_t)use->rows * WIDTH * sizeof *x);
@@ -109,7 +110,7 @@ static void hostile_uses_and_sizes_are_refused(void **state)
     bad = use, bad.format_override = 9;
     refuse(codec, &bad, right, "number format");
     bad = use, bad.version = 3;
-    refuse(codec, &bad, right, "reference version 3");
+    refuse(codec, &bad, right, "codec state version 3");
     codec_free(codec);
     settings.kind = CODEC_KIND_DENSE;
     codec = open_codec(&settings);
@@ -128,11 +129,11 @@ static void settings_out_of_range_are_refused(void **state)
     int count = 0;
 #define CASE(text, member, value) \
     (bad = good, bad.member = (value), cases[count].word = (text), cases[count].settings = bad, count++)
-    CASE("codec", kind, 2);
+    CASE("codec", kind, CODEC_KIND_TOPK + 1);
     CASE("codec", kind, -1);
     CASE("number format", format, 4);
     CASE("gain", gain, 3);
-    CASE("reference", reference, 2);
+    CASE("reference", reference, 3);
     CASE("channels", width, 65536);
     CASE("channels", width, 0);
     CASE("slots", slots, 0);
@@ -183,7 +184,7 @@ static void versions_come_in_order_and_two_are_held(void **state)
         float x[CELLS] = {0}, out[CELLS];
         memset(bytes, 0, sizeof bytes);
         bytes[1] = (uint8_t)version; /* channel 0 is 2^-something: tells versions apart */
-        assert_int_equal(codec_import(codec, version, bytes, sizeof bytes, &why), 0);
+        assert_int_equal(codec_import(codec, CODEC_FORWARD, version, bytes, sizeof bytes, &why), 0);
         assert_int_equal(codec_newest(codec), version);
         assert_true(codec_holds(codec, version));
         assert_true(codec_holds(codec, version == 5 ? 0 : version - 5));
@@ -194,12 +195,12 @@ static void versions_come_in_order_and_two_are_held(void **state)
         memcpy(&bits, &out[(ROWS - 1) * WIDTH], sizeof bits);
         assert_true(bits == 0 || bits == version << 24); /* 0 where channel 0 itself travelled: x is 0 */
     }
-    assert_int_equal(codec_import(codec, 20, bytes, sizeof bytes, &why), ERR_INVALID);
+    assert_int_equal(codec_import(codec, CODEC_FORWARD, 20, bytes, sizeof bytes, &why), ERR_INVALID);
     assert_non_null(strstr(why.text, "came after version 20"));
-    assert_int_equal(codec_import(codec, 21, bytes, sizeof bytes - 1, NULL), ERR_INVALID);
+    assert_int_equal(codec_import(codec, CODEC_FORWARD, 21, bytes, sizeof bytes - 1, NULL), ERR_INVALID);
     bytes[2] = 0x80, bytes[3] = 0xff;
     why = (struct why){0};
-    assert_int_equal(codec_import(codec, 21, bytes, sizeof bytes, &why), ERR_INVALID);
+    assert_int_equal(codec_import(codec, CODEC_FORWARD, 21, bytes, sizeof bytes, &why), ERR_INVALID);
     assert_non_null(strstr(why.text, "not finite in channel 1"));
     assert_int_equal(codec_newest(codec), 20);
     codec_free(codec);
@@ -216,15 +217,19 @@ static void means_are_over_all_micro_batches(void **state)
     double mean[WIDTH] = {0};
     uint8_t *state_bytes = NULL;
     size_t bytes;
-    assert_int_equal(codec_export(codec, 1, &state_bytes, &bytes), ERR_ABSENT);
+    struct codec_use use = plain_use(1);
+    assert_int_equal(codec_settle(codec, CODEC_FORWARD), ERR_ABSENT);
+    assert_int_equal(codec_export(codec, CODEC_FORWARD, &state_bytes, &bytes), ERR_ABSENT);
     for (int rows = 1; rows <= ROWS; rows += 10) { /* 1 row, then 11 */
         fill_random(&dice, x, CELLS);
         cpu.ops->copy_in(cpu.device, device_x, x, sizeof x);
-        codec_measure(codec, device_x, rows);
+        use.rows = rows;
+        codec_measure(codec, &use, device_x);
         for (int i = 0; i < rows * WIDTH; i++)
             mean[i % WIDTH] += (double)x[i] / (ROWS + 1);
     }
-    assert_int_equal(codec_export(codec, 1, &state_bytes, &bytes), 0);
+    assert_int_equal(codec_settle(codec, CODEC_FORWARD), 0);
+    assert_int_equal(codec_export(codec, CODEC_FORWARD, &state_bytes, &bytes), 0);
     for (int c = 0; c < WIDTH; c++) {
         float value;
         uint32_t bits = (uint32_t)state_bytes[2 * c] << 16 | (uint32_t)state_bytes[2 * c + 1] << 24;
@@ -232,17 +237,18 @@ static void means_are_over_all_micro_batches(void **state)
         assert_true(fabs((double)value - mean[c]) <= ldexp(fabs(mean[c]), -8) + 1e-6);
     }
     mem_free(state_bytes);
-    assert_int_equal(codec_export(codec, 2, &state_bytes, &bytes), ERR_ABSENT); /* the measurement began anew */
+    assert_int_equal(codec_settle(codec, CODEC_FORWARD), ERR_ABSENT); /* the measurement began anew */
     x[4] = NAN;
     cpu.ops->copy_in(cpu.device, device_x, x, sizeof x);
-    codec_measure(codec, device_x, ROWS);
-    assert_int_equal(codec_export(codec, 2, &state_bytes, &bytes), ERR_ABSENT); /* never ship what is not finite */
+    codec_measure(codec, &use, device_x);
+    assert_int_equal(codec_settle(codec, CODEC_FORWARD), ERR_ABSENT); /* never ship what is not finite */
     codec_free(codec);
     settings.reference = CODEC_REFERENCE_NONE;
     codec = open_codec(&settings);
-    codec_measure(codec, device_x, ROWS);
-    assert_int_equal(codec_export(codec, 1, &state_bytes, &bytes), ERR_ABSENT);
-    assert_int_equal(codec_import(codec, 1, (const uint8_t *)x, 2 * WIDTH, NULL), ERR_INVALID);
+    codec_measure(codec, &use, device_x);
+    assert_int_equal(codec_settle(codec, CODEC_FORWARD), ERR_ABSENT);
+    assert_int_equal(codec_export(codec, CODEC_FORWARD, &state_bytes, &bytes), ERR_ABSENT);
+    assert_int_equal(codec_import(codec, CODEC_FORWARD, 1, (const uint8_t *)x, 2 * WIDTH, NULL), ERR_INVALID);
     codec_free(codec);
 }
 
@@ -251,13 +257,15 @@ static void memory_is_what_was_said(void **state)
     (void)state;
     struct backend_count *count;
     const struct ops *counted = backend_counted(&cpu, &count);
-    for (int kind = CODEC_KIND_DENSE; kind <= CODEC_KIND_MASK; kind++)
-        for (int reference = CODEC_REFERENCE_NONE; reference <= CODEC_REFERENCE_MEAN; reference++) {
+    for (int kind = CODEC_KIND_DENSE; kind <= CODEC_KIND_TOPK; kind++)
+        for (int reference = CODEC_REFERENCE_NONE; reference <= CODEC_REFERENCE_TOKENS; reference++) {
             struct codec_settings settings = plain_settings();
             struct codec *codec;
             struct why why = {0};
             settings.kind = kind;
             settings.reference = reference;
+            settings.table = device_x; /* not looked at */
+            settings.rank = 9;
             assert_int_equal(codec_new(counted, cpu.device, &settings, &codec, &why), 0);
             assert_int_equal(count->bytes, codec_memory_bytes(&settings));
             uint64_t blocks = count->blocks;

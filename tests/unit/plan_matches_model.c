@@ -39,7 +39,12 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->micro_batches = between(dice, 1, 16);
     p->in_flight = between(dice, 0, 8);
     p->recompute = dice_below(dice, 2);
-    p->codec = (int)dice_below(dice, 2);
+    p->codec = (int)dice_below(dice, CODEC_TOPK + 1);
+    p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
+    p->context = between(dice, 1, 4);
+    p->rank = dice_below(dice, 2) ? between(dice, 0, 300) : 0;
+    p->bits = between(dice, 1, 8);
+    p->forward_share = (double)between(dice, 10, 90) / 100;
     p->values = (int)dice_below(dice, 4);
     p->mask_rate = (double)dice_below(dice, 1000) / 1000;
 }
@@ -94,13 +99,16 @@ static void bytes(void **state)
     static struct profile p;
     for (int round = 0; round < 2000; round++) {
         random_profile(&dice, &p);
-        struct codec_settings settings = {.kind = p.codec, .format = p.values, .width = p.hidden,
-                                          .max_rows = p.micro_batch * p.sequence, .slots = 1};
+        struct codec_settings settings;
+        shape_codec(&p, 0, &settings);
         int64_t keep = codec_keep(&settings, p.mask_rate);
         struct codec_use use = {.rows = p.micro_batch * p.sequence, .keep = keep, .format_override = -1};
         assert_int_equal(plan_keep(&p), keep);
-        uint64_t row = plan_row_bytes(p.values, keep ? keep : p.hidden);
-        assert_int_equal((uint64_t)use.rows * row, codec_bytes(&settings, &use));
+        for (int way = 0; way < 2; way++) {
+            uint64_t row = plan_token_bytes(&p, way == CODEC_BACKWARD);
+            assert_int_equal((uint64_t)use.rows * row, codec_bytes(&settings, &use, (enum codec_way)way));
+            assert_int_equal(plan_state_bytes(&p, way == CODEC_BACKWARD), codec_state_bytes(&settings, (enum codec_way)way));
+        }
     }
 }
 
@@ -119,6 +127,10 @@ static void same_numbers(void **state)
     assert_int_equal(GAIN_RMS, CODEC_GAIN_RMS);
     assert_int_equal(REFERENCE_NONE, CODEC_REFERENCE_NONE);
     assert_int_equal(REFERENCE_MEAN, CODEC_REFERENCE_MEAN);
+    assert_int_equal(REFERENCE_TOKENS, CODEC_REFERENCE_TOKENS);
+    assert_int_equal(CODEC_SUBSPACE, CODEC_KIND_SUBSPACE);
+    assert_int_equal(CODEC_PRINCIPAL, CODEC_KIND_PRINCIPAL);
+    assert_int_equal(CODEC_TOPK, CODEC_KIND_TOPK);
 }
 
 static void wire_limits(void **state)

@@ -1,0 +1,305 @@
+/*
+ * The versioned state that codecs share. What travels of a part (codec_state_bytes long), little-endian:
+ *
+ *   forward, with a reference   weights [features, H] bf16
+ *   with directions             eigenvalues [rank] fp32, falling; eigenvectors [rank, H] bf16
+ *
+ * Both ends import the same bytes, so both use the very same numbers. Two versions of each part are held, because the
+ * micro-batches of a
+ * step that is still under way need the one before.
+ */
+#include "gpu/math/codec_kind.h"
+
+#include <math.h>
+
+#include "gpu/math/half.h"
+#include "ssh/base/mem.h"
+
+#define WAYS 2
+
+static bool has_bases(const struct codec_settings *settings)
+{
+    return codec_kind_of(settings)->bases;
+}
+
+static int64_t weights_count(const struct codec_settings *s, enum codec_way way)
+{
+    bool coded = s->kind != CODEC_KIND_DENSE;
+    return way == CODEC_FORWARD && coded ? codec_features(s) * s->width : 0;
+}
+
+static int64_t vectors_count(const struct codec_settings *s)
+{
+    return has_bases(s) ? codec_rank(s) * s->width : 0;
+}
+
+bool codec_has_state(const struct codec_settings *settings, enum codec_way way)
+{
+    return codec_state_bytes(settings, way) > 0;
+}
+
+bool codec_needs_state(const struct codec_settings *settings)
+{
+    return has_bases(settings);
+}
+
+size_t codec_state_bytes(const struct codec_settings *s, enum codec_way way)
+{
+    size_t values = has_bases(s) ? 4 * (size_t)codec_rank(s) : 0;
+    return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s);
+}
+
+/* ---- memory ---- */
+
+static size_t floats(int64_t count)
+{
+    return codec_aligned((size_t)count * sizeof(float));
+}
+
+/* Features and residuals are worked out for whole micro-batches. */
+static bool has_scratch(const struct codec_settings *s)
+{
+    return has_bases(s) || (s->kind != CODEC_KIND_DENSE && s->reference == CODEC_REFERENCE_TOKENS) ||
+           (s->kind == CODEC_KIND_TOPK && s->reference == CODEC_REFERENCE_MEAN);
+}
+
+static int64_t scratch_features(const struct codec_settings *s)
+{
+    return has_scratch(s) && s->reference == CODEC_REFERENCE_TOKENS ? s->context * s->max_rows * codec_rank(s) : 0;
+}
+
+static size_t part_memory(const struct codec_settings *s, enum codec_way way)
+{
+    if (!codec_has_state(s, way))
+        return 0;
+    size_t dealt = has_bases(s) ? floats(codec_rank(s)) + codec_aligned((size_t)codec_rank(s)) : 0;
+    return 2 * (floats(weights_count(s, way)) + floats(vectors_count(s))) + dealt + codec_moments_memory(s, way);
+}
+
+size_t codec_state_memory(const struct codec_settings *s)
+{
+    size_t scratch = has_scratch(s) ? floats(scratch_features(s)) + floats(s->max_rows * s->width) : 0;
+    return part_memory(s, CODEC_FORWARD) + part_memory(s, CODEC_BACKWARD) + scratch;
+}
+
+static float *take(uint8_t **at, size_t bytes)
+{
+    float *here = (float *)(void *)*at;
+    *at += bytes;
+    return bytes ? here : NULL;
+}
+
+static void place_part(struct codec *codec, enum codec_way way, uint8_t **at)
+{
+    const struct codec_settings *s = &codec->settings;
+    struct codec_part *part = &codec->part[way];
+    if (!codec_has_state(s, way))
+        return;
+    for (int i = 0; i < 2; i++) {
+        part->held[i].weights = take(at, floats(weights_count(s, way)));
+        part->held[i].vectors = take(at, floats(vectors_count(s)));
+        if (has_bases(s))
+            part->held[i].values = mem_array((size_t)codec_rank(s), sizeof(float));
+    }
+    if (has_bases(s)) {
+        part->bits = mem_array((size_t)codec_rank(s), 1);
+        part->device_deviation = take(at, floats(codec_rank(s)));
+        part->device_bits = (uint8_t *)take(at, codec_aligned((size_t)codec_rank(s)));
+    }
+    codec_moments_place(codec, way, take(at, codec_moments_memory(s, way)));
+}
+
+int codec_state_new(struct codec *codec)
+{
+    const struct codec_settings *s = &codec->settings;
+    size_t bytes = codec_state_memory(s);
+    if (!bytes)
+        return 0;
+    codec->state = codec->ops->alloc(codec->device, bytes);
+    if (!codec->state)
+        return ERR_MEMORY;
+    uint8_t *at = codec->state;
+    place_part(codec, CODEC_FORWARD, &at);
+    place_part(codec, CODEC_BACKWARD, &at);
+    if (has_scratch(s)) {
+        codec->features = take(&at, floats(scratch_features(s)));
+        codec->residual = take(&at, floats(s->max_rows * s->width));
+        codec->ids = mem_array((size_t)s->max_rows, sizeof *codec->ids);
+    }
+    BUG_IF(at != codec->state + bytes);
+    return 0;
+}
+
+void codec_state_free(struct codec *codec)
+{
+    for (int way = 0; way < WAYS; way++) {
+        struct codec_part *part = &codec->part[way];
+        codec_moments_free(&part->moments);
+        mem_free(part->held[0].values);
+        mem_free(part->held[1].values);
+        mem_free(part->bits);
+    }
+    mem_free(codec->ids);
+    if (codec->state)
+        codec->ops->free(codec->device, codec->state);
+}
+
+/* ---- versions ---- */
+
+static const struct codec_version *find(const struct codec_part *part, uint32_t version)
+{
+    for (int i = 0; i < 2; i++)
+        if (part->held[i].version == version)
+            return &part->held[i];
+    return NULL;
+}
+
+static uint32_t newest(const struct codec_part *part)
+{
+    return part->held[0].version > part->held[1].version ? part->held[0].version : part->held[1].version;
+}
+
+const struct codec_version *codec_state_at(const struct codec *codec, enum codec_way way, uint32_t version)
+{
+    if (version == 0 || !codec_has_state(&codec->settings, way))
+        return NULL;
+    const struct codec_version *state = find(&codec->part[way], version);
+    BUG_IF(!state);
+    return state;
+}
+
+bool codec_holds(const struct codec *codec, uint32_t version)
+{
+    bool holds = true;
+    for (int way = 0; way < WAYS && version; way++)
+        if (codec_has_state(&codec->settings, (enum codec_way)way))
+            holds &= find(&codec->part[way], version) != NULL;
+    return holds;
+}
+
+uint32_t codec_newest(const struct codec *codec)
+{
+    uint32_t least = UINT32_MAX;
+    for (int way = 0; way < WAYS; way++)
+        if (codec_has_state(&codec->settings, (enum codec_way)way) && newest(&codec->part[way]) < least)
+            least = newest(&codec->part[way]);
+    return least == UINT32_MAX ? 0 : least;
+}
+
+/* ---- import ---- */
+
+static bool halves_are_finite(const uint8_t *halves, int64_t count, int64_t *where)
+{
+    for (int64_t i = 0; i < count; i++)
+        if ((half_get(halves + 2 * i) & 0x7F80) == 0x7F80) {
+            *where = i;
+            return false;
+        }
+    return true;
+}
+
+static float value_at(const uint8_t *values, int64_t i)
+{
+    float value;
+    memcpy(&value, values + 4 * i, sizeof value);
+    return value;
+}
+
+static int check_import(const struct codec *codec, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
+                        struct why *why)
+{
+    const struct codec_settings *s = &codec->settings;
+    int64_t weights = weights_count(s, way), rank = codec_rank(s), where = 0;
+    if (!codec_has_state(s, way))
+        return why_set(why, ERR_INVALID, "boundary %u: a codec state came, but with these settings there is none",
+                       s->boundary);
+    if (bytes != codec_state_bytes(s, way))
+        return why_set(why, ERR_INVALID,
+                       "boundary %u: codec state version %u has %zu bytes, %zu are right for %lld channels",
+                       s->boundary, version, bytes, codec_state_bytes(s, way), (long long)s->width);
+    if (version <= newest(&codec->part[way]))
+        return why_set(why, ERR_INVALID, "boundary %u: codec state version %u came after version %u", s->boundary, version,
+                       newest(&codec->part[way]));
+    if (!halves_are_finite(state, weights, &where))
+        return why_set(why, ERR_INVALID, "boundary %u: the reference of version %u is not finite in channel %lld",
+                       s->boundary,
+                       version, (long long)(where % s->width));
+    if (!has_bases(s))
+        return 0;
+    const uint8_t *values = state + 2 * weights;
+    for (int64_t i = 0; i < rank; i++) {
+        float value = value_at(values, i), before = i ? value_at(values, i - 1) : value;
+        if (!(value > 0) || !isfinite(value) || value > before)
+            return why_set(why, ERR_INVALID,
+                           "boundary %u: eigenvalue %lld of version %u is %g after %g: not positive and falling",
+                           s->boundary, (long long)i, version, (double)value, (double)before);
+    }
+    if (!halves_are_finite(values + 4 * rank, rank * s->width, &where))
+        return why_set(why, ERR_INVALID, "boundary %u: direction %lld of version %u is not finite", s->boundary,
+                       (long long)(where / s->width), version);
+    return 0;
+}
+
+static void upload(struct codec *codec, float *to, const uint8_t *halves, int64_t count)
+{
+    float *values = mem_array((size_t)count, sizeof *values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = half_to_float(half_get(halves + 2 * i));
+    codec->ops->copy_in(codec->device, to, values, (size_t)count * sizeof *values);
+    codec->ops->finish(codec->device);
+    mem_free(values);
+}
+
+int codec_import(struct codec *codec, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
+                 struct why *why)
+{
+    const struct codec_settings *s = &codec->settings;
+    struct codec_part *part = &codec->part[way];
+    int err = check_import(codec, way, version, state, bytes, why);
+    if (err)
+        return err;
+    struct codec_version *oldest = &part->held[part->held[0].version <= part->held[1].version ? 0 : 1];
+    int64_t weights = weights_count(s, way), rank = codec_rank(s);
+    if (weights)
+        upload(codec, oldest->weights, state, weights);
+    if (has_bases(s)) {
+        const uint8_t *values = state + 2 * weights;
+        for (int64_t i = 0; i < rank; i++)
+            oldest->values[i] = value_at(values, i);
+        upload(codec, oldest->vectors, values + 4 * rank, rank * s->width);
+    }
+    oldest->version = version;
+    return 0;
+}
+
+/* ---- bits ---- */
+
+static int64_t deal(const struct codec *codec, enum codec_way way, const struct codec_version *state, int64_t keep,
+                    uint8_t *bits)
+{
+    const struct codec_settings *s = &codec->settings;
+    int64_t budget = 8 * (codec_budget(s, keep, way) - 2), columns = 0;
+    codec->kind->deal(s, state->values, codec_rank(s), budget, bits);
+    while (columns < codec_rank(s) && bits[columns])
+        columns++;
+    return columns;
+}
+
+const struct codec_part *codec_state_deal(struct codec *codec, const struct codec_use *use, enum codec_way way)
+{
+    struct codec_part *part = &codec->part[way];
+    const struct codec_version *state = codec_state_at(codec, way, use->version);
+    if (part->dealt_version == use->version && part->dealt_keep == use->keep)
+        return part;
+    part->columns = deal(codec, way, state, use->keep, part->bits);
+    part->dealt_version = use->version;
+    part->dealt_keep = use->keep;
+    float *deviation = mem_array((size_t)part->columns, sizeof *deviation);
+    for (int64_t i = 0; i < part->columns; i++)
+        deviation[i] = sqrtf(state->values[i]);
+    codec->ops->copy_in(codec->device, part->device_deviation, deviation, (size_t)part->columns * sizeof *deviation);
+    codec->ops->copy_in(codec->device, part->device_bits, part->bits, (size_t)part->columns);
+    codec->ops->finish(codec->device);
+    mem_free(deviation);
+    return part;
+}

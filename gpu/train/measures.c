@@ -1,0 +1,234 @@
+#include "gpu/train/measures.h"
+
+#include <inttypes.h>
+
+#include "gpu/train/inside.h"
+#include "gpu/train/shape.h"
+#include "ssh/base/mem.h"
+#include "ssh/wire/frame.h"
+
+static bool means_only(const struct profile *profile)
+{
+    return !measures_calibrates(profile);
+}
+
+bool measures_calibrates(const struct profile *profile)
+{
+    struct codec_settings settings;
+    shape_codec(profile, 0, &settings);
+    return codec_needs_state(&settings) || (profile->codec != CODEC_DENSE && profile->reference == REFERENCE_TOKENS);
+}
+
+static uint64_t late(const struct profile *profile)
+{
+    return means_only(profile) ? 1 : (uint64_t)profile->late;
+}
+
+int measures_check(const struct profile *profile, struct why *why)
+{
+    if (!means_only(profile) && profile->late / profile->refresh + 2 > MEASURES_MOST)
+        return why_set(why, ERR_INVALID, "boundary.late = %" PRId64 " with boundary.refresh = %" PRId64
+                       ": at most %d measurements can wait", profile->late, profile->refresh, MEASURES_MOST - 2);
+    return 0;
+}
+
+size_t measures_letter_bytes(const struct profile *profile)
+{
+    struct codec_settings settings;
+    shape_codec(profile, 0, &settings);
+    size_t forward = codec_state_bytes(&settings, CODEC_FORWARD), backward = codec_state_bytes(&settings, CODEC_BACKWARD);
+    return forward > backward ? forward : backward;
+}
+
+static void drop_first(struct measures *measures, enum codec_way way, int count)
+{
+    struct measures_entry *waiting = measures->waiting[way];
+    for (int i = 0; i < count; i++)
+        mem_free(waiting[i].state);
+    measures->count[way] -= count;
+    memmove(waiting, waiting + count, (size_t)measures->count[way] * sizeof *waiting);
+}
+
+void measures_free(struct measures *measures)
+{
+    drop_first(measures, CODEC_FORWARD, measures->count[CODEC_FORWARD]);
+    drop_first(measures, CODEC_BACKWARD, measures->count[CODEC_BACKWARD]);
+}
+
+/* ---- measuring ---- */
+
+static bool measures_here(const struct boundary *side, enum codec_way way)
+{
+    return side->codec && codec_has_state(&side->settings, way);
+}
+
+static bool step_measures(const struct compute *compute)
+{
+    const struct profile *profile = &compute->settings.profile;
+    const struct pass *pass = &compute->pass;
+    if (pass->stamp.kind == STAMP_CALIBRATE)
+        return true;
+    return pass->stamp.kind == STAMP_TRAIN && (pass->step - 1) % (uint64_t)profile->refresh == 0 &&
+           pass->step > compute->measures.calibrated;
+}
+
+static bool batch_measures(const struct compute *compute, const struct micro_batch *micro_batch)
+{
+    if (!step_measures(compute))
+        return false;
+    return micro_batch->index == 0 || compute->pass.stamp.kind == STAMP_CALIBRATE || means_only(&compute->settings.profile);
+}
+
+void measures_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x)
+{
+    if (measures_here(&compute->down, CODEC_FORWARD) && batch_measures(compute, micro_batch))
+        codec_measure(compute->down.codec, &micro_batch->use, x);
+}
+
+void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx)
+{
+    if (measures_here(&compute->up, CODEC_BACKWARD) && batch_measures(compute, micro_batch))
+        codec_measure_gradient(compute->up.codec, &micro_batch->use, dx);
+}
+
+void measures_end(struct compute *compute)
+{
+    struct measures *measures = &compute->measures;
+    if (!step_measures(compute))
+        return;
+    measures->calibration = compute->pass.stamp.kind == STAMP_CALIBRATE;
+    measures->pending = (uint32_t)(compute->pass.step + measures->calibration);
+    if (measures->calibration)
+        measures->calibrated = measures->pending;
+}
+
+/* ---- from measurement to version ---- */
+
+/* Settled, solved and put at the end of what waits. A calibration has no verdict yet when it is settled: what cannot be
+ * used of it is left out,
+ * and a stamp that names it all the same finds it missing. */
+static int keep(struct compute *compute, struct boundary *side, enum codec_way way, uint32_t version, uint64_t due)
+{
+    struct measures *measures = &compute->measures;
+    struct measures_entry entry = {.version = version, .due = due};
+    if (!measures_here(side, way))
+        return 0;
+    bool usable = codec_settle(side->codec, way) == 0 && codec_export(side->codec, way, &entry.state, &entry.bytes) == 0;
+    if (!usable && version != measures->calibrated)
+        return compute_halt(compute, compute->pass.step,
+                            "the statistics of %s of step %u at boundary %u are not finite or have no solution, but its loss is "
+                            "finite",
+                            way == CODEC_FORWARD ? "activations" : "gradients", version, side->settings.boundary);
+    if (!usable)
+        return 0;
+    BUG_IF(measures->count[way] == MEASURES_MOST);
+    measures->waiting[way][measures->count[way]++] = entry;
+    return 0;
+}
+
+static void forget(struct boundary *side, enum codec_way way)
+{
+    if (side->codec)
+        codec_forget(side->codec, way);
+}
+
+int measures_settle(struct compute *compute)
+{
+    struct measures *measures = &compute->measures;
+    uint32_t version = measures->pending;
+    measures->pending = 0;
+    if (!version)
+        return 0;
+    if (measures->calibration) /* the gradients' part is settled already */
+        return compute->first && measures->calibration_bad ? 0 : keep(compute, &compute->down, CODEC_FORWARD, version,
+                                                                      version);
+    if (!compute->pass.stamp.apply) {
+        forget(&compute->down, CODEC_FORWARD);
+        forget(&compute->up, CODEC_BACKWARD);
+        return 0;
+    }
+    uint64_t due = version + late(&compute->settings.profile);
+    int err = keep(compute, &compute->down, CODEC_FORWARD, version, due);
+    return err ? err : keep(compute, &compute->up, CODEC_BACKWARD, version, due);
+}
+
+/* Taken into use here and sent. Its bytes are a cost that a dense exchange does not have. */
+static int ship(struct compute *compute, struct boundary *side, enum codec_way way, int index)
+{
+    const struct measures_entry *entry = &compute->measures.waiting[way][index];
+    struct why why = {0};
+    int err = codec_import(side->codec, way, entry->version, entry->state, entry->bytes, &why);
+    if (err)
+        BUG("own codec state: %s", why.text);
+    struct wire_codec_state message = {.boundary = (uint16_t)side->settings.boundary,
+                                       .version = entry->version,
+                                       .body = {entry->state, (uint32_t)entry->bytes}};
+    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, entry->bytes,
+                                          way == CODEC_FORWARD ? MAIL_DOWNSTREAM : MAIL_UPSTREAM, entry->version, 0);
+    err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
+    drop_first(&compute->measures, way, index + 1); /* nobody will name an older one any more */
+    return err;
+}
+
+int measures_ship_forward(struct compute *compute)
+{
+    struct measures *measures = &compute->measures;
+    const struct measures_entry *waiting = measures->waiting[CODEC_FORWARD];
+    uint32_t version = compute->pass.stamp.codec_version;
+    if (compute->pass.stamp.kind != STAMP_TRAIN)
+        return 0;
+    measures->named = version > measures->named ? version : measures->named;
+    for (int i = 0; i < measures->count[CODEC_FORWARD]; i++)
+        if (waiting[i].version == version)
+            return ship(compute, &compute->down, CODEC_FORWARD, i);
+    return 0;
+}
+
+int measures_ship_backward(struct compute *compute)
+{
+    struct measures *measures = &compute->measures;
+    const struct measures_entry *waiting = measures->waiting[CODEC_BACKWARD];
+    const struct pass *pass = &compute->pass;
+    int err = 0, newest = -1;
+    if (pass->stamp.kind == STAMP_CALIBRATE) {
+        measures->calibrated = (uint32_t)pass->step + 1;
+        err = keep(compute, &compute->up, CODEC_BACKWARD, measures->calibrated, measures->calibrated);
+    }
+    for (int i = 0; i < measures->count[CODEC_BACKWARD]; i++)
+        if (waiting[i].due <= pass->step + 1)
+            newest = i;
+    return err || newest < 0 ? err : ship(compute, &compute->up, CODEC_BACKWARD, newest);
+}
+
+int measures_receive(struct compute *compute, const struct letter *letter)
+{
+    struct wire_codec_state message;
+    struct why why = {0};
+    bool forward = letter->road == MAIL_UPSTREAM;
+    struct boundary *side = forward ? &compute->up : &compute->down;
+    const char *peer = forward ? compute->settings.upstream : compute->settings.downstream;
+    if (wire_decode(WIRE_CODEC_STATE, letter->payload, letter->bytes, &message, &why) < 0)
+        BUG("the loop thread let a bad codec state pass: %s", why.text);
+    if (!side->codec || message.boundary != side->settings.boundary)
+        return compute_halt(compute, letter->step, "%s sent the codec state of boundary %u", peer, message.boundary);
+    if (codec_import(side->codec, forward ? CODEC_FORWARD : CODEC_BACKWARD, message.version, message.body.data,
+                     message.body.bytes, &why) < 0)
+        return compute_halt(compute, letter->step, "codec state %u from %s: %s", message.version, peer, why.text);
+    return 0;
+}
+
+/* ---- stage 0 ---- */
+
+uint32_t measures_name(const struct compute *compute, uint64_t step, bool apply)
+{
+    const struct measures *measures = &compute->measures;
+    uint32_t version = measures->named, pending = measures->pending;
+    if (!compute->down.codec || !codec_has_state(&compute->down.settings, CODEC_FORWARD))
+        return version;
+    for (int i = 0; i < measures->count[CODEC_FORWARD]; i++)
+        if (measures->waiting[CODEC_FORWARD][i].due <= step)
+            version = measures->waiting[CODEC_FORWARD][i].version;
+    bool good = measures->calibration ? !measures->calibration_bad : apply;
+    uint64_t due = measures->calibration ? pending : pending + late(&compute->settings.profile);
+    return pending && good && due <= step ? pending : version;
+}

@@ -1,0 +1,67 @@
+/*
+ * Statistics of boundaries: who owns a tensor measures it, the sender activations, the receiver gradients; what is made of
+ * that is shipped
+ * as a version and used by both ends from a stamped step on. Compute thread.
+ *
+ *   step v       the first micro-batch is measured (means: all of them), every boundary.refresh steps
+ *   next stamp   its verdict on step v: settled and solved, or forgotten
+ *   step v+late  stage 0 names version v in its stamp. Activations' part went downstream ahead of that stamp, on the same
+ *   lane; the
+ *                gradients' part went upstream ahead of the last gradient of the step before. So everybody has it.
+ *
+ * Calibration is a pass of its own before the first step: dense micro-batches forward and backward, all measured, no
+ * optimiser step; its
+ * version is used at once. Nobody decides but stage 0; versions are numbers of steps, the same at all boundaries.
+ */
+#ifndef KEDGE_TRAIN_MEASURES_H
+#define KEDGE_TRAIN_MEASURES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct compute;
+struct letter;
+struct micro_batch;
+struct profile;
+struct why;
+
+#define MEASURES_MOST 64 /* versions that wait: boundary.late / boundary.refresh + 1 of them */
+
+struct measures_entry {
+    uint32_t version;
+    uint64_t due; /* first step that uses it */
+    uint8_t *state;
+    size_t bytes;
+};
+
+struct measures {
+    struct measures_entry waiting[2][MEASURES_MOST]; /* by enum codec_way, rising */
+    int count[2];
+    uint32_t pending;     /* measured, without verdict; 0 = nothing */
+    bool calibration;     /* the pending one */
+    uint32_t calibrated;  /* version of the newest calibration; 0 = none yet */
+    uint32_t named;       /* newest version that a stamp has named */
+    bool dense;           /* stage 0: the newest training step has no usable statistics and is dense */
+    bool calibration_bad; /* stage 0: the newest calibration was not finite */
+};
+
+/* Does this profile's boundary begin with a calibration? */
+bool measures_calibrates(const struct profile *profile);
+int measures_check(const struct profile *profile, struct why *why);
+size_t measures_letter_bytes(const struct profile *profile); /* of the largest state */
+void measures_free(struct measures *measures);
+
+/* In the order of a pass. */
+int measures_settle(struct compute *compute);       /* its stamp has come: the verdict on what is pending */
+int measures_ship_forward(struct compute *compute); /* ahead of the stamp: the version that it names */
+void measures_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x);
+void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx);
+int measures_ship_backward(struct compute *compute); /* ahead of the last gradient: the version that the next stamp will name */
+void measures_end(struct compute *compute);          /* all micro-batches are done: what was measured waits for its verdict */
+int measures_receive(struct compute *compute, const struct letter *letter);
+
+/* Stage 0: the version for this training step, 0 = none. `apply`: the verdict that goes with the stamp. */
+uint32_t measures_name(const struct compute *compute, uint64_t step, bool apply);
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * What crosses a cut, a second time (gpu/math/codec.h has it first; tests/unit/plan_matches_model.c compares them): bytes
+ * of a token in each
+ * direction, bytes of a boundary's statistics.
+ */
+#include <math.h>
+
+#include "scheduler/plan.h"
+
+#define SCALE 2       /* bytes of a token's scale in few-bit codes */
+#define MOST_BITS 8   /* of a coefficient */
+
+static int64_t least(int64_t one, int64_t other)
+{
+    return one < other ? one : other;
+}
+
+static int64_t rank_of(const struct profile *p)
+{
+    return p->rank < 1 ? p->hidden : least(p->rank, p->hidden);
+}
+
+static bool has_directions(const struct profile *p)
+{
+    return p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL;
+}
+
+bool plan_calibrates(const struct profile *p)
+{
+    return has_directions(p) || (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
+}
+
+int64_t plan_keep(const struct profile *p)
+{
+    int64_t dense = p->codec == CODEC_MASK ? p->hidden : 2 * p->hidden, fewest = p->codec == CODEC_TOPK ? 4 : SCALE + 1;
+    if (p->codec == CODEC_DENSE)
+        return 0;
+    int64_t keep = (int64_t)floor((1 - p->mask_rate) * (double)dense + 0.5);
+    if (p->codec == CODEC_MASK)
+        return keep < 1 ? 1 : least(keep, dense);
+    if (keep < fewest)
+        keep = fewest;
+    return keep >= dense ? 0 : keep;
+}
+
+static int64_t budget_of(const struct profile *p, int64_t keep, bool backward)
+{
+    int64_t forward = (int64_t)floor(2 * (double)keep * p->forward_share + 0.5),
+        budget = backward ? 2 * keep - forward : forward;
+    return budget > SCALE + 1 ? budget : SCALE + 1;
+}
+
+static uint64_t coded_bytes(const struct profile *p, int64_t bytes)
+{
+    int64_t codes = bytes - SCALE, rank = rank_of(p);
+    if (p->codec == CODEC_PRINCIPAL)
+        return (uint64_t)(SCALE + (least(8 * codes / p->bits, rank) * p->bits + 7) / 8);
+    return (uint64_t)(SCALE + least(codes, rank * MOST_BITS / 8));
+}
+
+static uint64_t topk_bytes(const struct profile *p, int64_t keep, bool backward)
+{
+    uint64_t bits = 1, values = 0, indices = 0;
+    while ((INT64_C(1) << bits) < p->hidden)
+        bits++;
+    for (int64_t count = 1; count <= p->hidden; count++) {
+        uint64_t v = plan_row_bytes(p->values, count), i = ((uint64_t)count * bits + 7) / 8;
+        if (count > 1 && 2 * v + i > 2 * (uint64_t)keep)
+            break;
+        values = v;
+        indices = i;
+    }
+    return values + (backward ? 0 : indices);
+}
+
+uint64_t plan_token_bytes(const struct profile *p, bool backward)
+{
+    int64_t keep = plan_keep(p);
+    if (!keep || p->codec == CODEC_MASK)
+        return plan_row_bytes(p->values, keep ? keep : p->hidden);
+    return p->codec == CODEC_TOPK ? topk_bytes(p, keep, backward) : coded_bytes(p, budget_of(p, keep, backward));
+}
+
+uint64_t plan_state_bytes(const struct profile *p, bool backward)
+{
+    int64_t rank = rank_of(p), features = 0;
+    if (p->reference == REFERENCE_TOKENS)
+        features = p->context * rank + 1;
+    else if (p->reference == REFERENCE_MEAN)
+        features = 1;
+    if (backward || p->codec == CODEC_DENSE)
+        features = 0;
+    int64_t directions = has_directions(p) ? 4 * rank + 2 * rank * p->hidden : 0;
+    return (uint64_t)(2 * features * p->hidden + directions);
+}

@@ -142,6 +142,11 @@ check: programs tests
 bench: programs $(BENCHES)
 	@O='$(O)' sh tests/bench/bench.sh
 
+# Trains a real small model through each codec; what the runs are and what the columns mean: tests/bench/quality.sh.
+QUALITY ?=
+bench-quality: programs
+	@O='$(O)' sh tests/bench/quality.sh $(QUALITY)
+
 # Each fuzzer is one function over bytes (LLVMFuzzerTestOneInput); FUZZ_SECONDS each. fuzzer-no-link marks the edges of all code,
 # without which a fuzzer is blind; only the fuzzers themselves get libFuzzer's main.
 FUZZ_SECONDS ?= 60
@@ -194,6 +199,7 @@ help:
 	@echo 'make demo       set up, build, train a small model for about a minute, explain'
 	@echo 'make check      every test; the last line counts them'
 	@echo 'make bench      speed beside named peers, in one run'
+	@echo 'make bench-quality   what each codec costs in loss, as CSV; QUALITY="--until 20 subspace" for less'
 	@echo 'make fuzz       fuzzers, FUZZ_SECONDS=60 each'
 	@echo 'make headers    every header compiles alone'
 	@echo 'make layers     who may include whom'
@@ -201,4 +207,4 @@ help:
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 
 -include $(shell find $(O)/obj -name '*.d' 2>/dev/null)
-.PHONY: all programs tests check bench fuzz fuzzers headers layers long deps demo install uninstall clean help FORCE
+.PHONY: all programs tests check bench bench-quality fuzz fuzzers headers layers long deps demo install uninstall clean help FORCE

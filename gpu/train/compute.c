@@ -536,9 +536,9 @@ void compute_free(struct compute *compute)
         mem_free(compute->tied[i].payload);
     siblings_free(compute->siblings);
     data_close(compute->data);
+    measures_free(&compute->measures); /* it may be looking at what the codecs measured */
     codec_free(compute->up.codec);
     codec_free(compute->down.codec);
-    measures_free(&compute->measures);
     if (compute->table)
         compute->ops->free(compute->device, compute->table);
     stage_free(compute->model);

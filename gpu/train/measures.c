@@ -1,6 +1,8 @@
 #include "gpu/train/measures.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "gpu/train/inside.h"
 #include "gpu/train/shape.h"
@@ -40,11 +42,54 @@ size_t measures_letter_bytes(const struct profile *profile)
     return forward > backward ? forward : backward;
 }
 
+/* ---- what is solved beside the training ---- */
+
+struct measures_work {
+    struct codec *codec; /* only its settled statistics are looked at */
+    enum codec_way way;
+    pthread_t thread;
+    bool running;
+    int err;
+    uint8_t *state;
+    size_t bytes;
+};
+
+static void *work_main(void *arg)
+{
+    struct measures_work *work = arg;
+    work->err = codec_export(work->codec, work->way, &work->state, &work->bytes);
+    return NULL;
+}
+
+static struct measures_work *work_begin(struct codec *codec, enum codec_way way)
+{
+    struct measures_work *work = mem_new(sizeof *work);
+    *work = (struct measures_work){.codec = codec, .way = way};
+    work->running = pthread_create(&work->thread, NULL, work_main, work) == 0;
+    if (!work->running) /* no thread to be had: then now */
+        work_main(work);
+    return work;
+}
+
+static void work_wait(struct measures_work *work)
+{
+    if (work->running)
+        pthread_join(work->thread, NULL);
+    work->running = false;
+}
+
+static void work_free(struct measures_work *work)
+{
+    work_wait(work);
+    mem_free(work->state);
+    mem_free(work);
+}
+
 static void drop_first(struct measures *measures, enum codec_way way, int count)
 {
     struct measures_entry *waiting = measures->waiting[way];
     for (int i = 0; i < count; i++)
-        mem_free(waiting[i].state);
+        work_free(waiting[i].work);
     measures->count[way] -= count;
     memmove(waiting, waiting + count, (size_t)measures->count[way] * sizeof *waiting);
 }
@@ -104,25 +149,29 @@ void measures_end(struct compute *compute)
 
 /* ---- from measurement to version ---- */
 
-/* Settled, solved and put at the end of what waits. A calibration has no verdict yet when it is settled: what cannot be
- * used of it is left out,
- * and a stamp that names it all the same finds it missing. */
+static int halt_unusable(struct compute *compute, const struct boundary *side, enum codec_way way, uint32_t version)
+{
+    return compute_halt(compute, compute->pass.step,
+                        "the statistics of %s of step %u at boundary %u are not finite or have no solution, but its loss is "
+                        "finite",
+                        way == CODEC_FORWARD ? "activations" : "gradients", version, side->settings.boundary);
+}
+
+/* Settled, and put at the end of what waits while it is being solved. A calibration has no verdict yet when it is settled:
+ * what
+ * cannot be used of it is left out, and a stamp that names it all the same finds it missing. */
 static int keep(struct compute *compute, struct boundary *side, enum codec_way way, uint32_t version, uint64_t due)
 {
     struct measures *measures = &compute->measures;
-    struct measures_entry entry = {.version = version, .due = due};
     if (!measures_here(side, way))
         return 0;
-    bool usable = codec_settle(side->codec, way) == 0 && codec_export(side->codec, way, &entry.state, &entry.bytes) == 0;
-    if (!usable && version != measures->calibrated)
-        return compute_halt(compute, compute->pass.step,
-                            "the statistics of %s of step %u at boundary %u are not finite or have no solution, but its loss is "
-                            "finite",
-                            way == CODEC_FORWARD ? "activations" : "gradients", version, side->settings.boundary);
-    if (!usable)
-        return 0;
+    if (measures->count[way]) /* what is settled is still being looked at */
+        work_wait(measures->waiting[way][measures->count[way] - 1].work);
+    if (codec_settle(side->codec, way) < 0)
+        return version == measures->calibrated ? 0 : halt_unusable(compute, side, way, version);
     BUG_IF(measures->count[way] == MEASURES_MOST);
-    measures->waiting[way][measures->count[way]++] = entry;
+    measures->waiting[way][measures->count[way]++] =
+        (struct measures_entry){.version = version, .due = due, .work = work_begin(side->codec, way)};
     return 0;
 }
 
@@ -156,14 +205,18 @@ int measures_settle(struct compute *compute)
 static int ship(struct compute *compute, struct boundary *side, enum codec_way way, int index)
 {
     const struct measures_entry *entry = &compute->measures.waiting[way][index];
+    struct measures_work *work = entry->work;
     struct why why = {0};
-    int err = codec_import(side->codec, way, entry->version, entry->state, entry->bytes, &why);
+    work_wait(work);
+    if (work->err)
+        return halt_unusable(compute, side, way, entry->version);
+    int err = codec_import(side->codec, way, entry->version, work->state, work->bytes, &why);
     if (err)
         BUG("own codec state: %s", why.text);
     struct wire_codec_state message = {.boundary = (uint16_t)side->settings.boundary,
                                        .version = entry->version,
-                                       .body = {entry->state, (uint32_t)entry->bytes}};
-    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, entry->bytes,
+                                       .body = {work->state, (uint32_t)work->bytes}};
+    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, work->bytes,
                                           way == CODEC_FORWARD ? MAIL_DOWNSTREAM : MAIL_UPSTREAM, entry->version, 0);
     err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
     drop_first(&compute->measures, way, index + 1); /* nobody will name an older one any more */

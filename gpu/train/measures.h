@@ -4,7 +4,7 @@
  * as a version and used by both ends from a stamped step on. Compute thread.
  *
  *   step v       the first micro-batch is measured (means: all of them), every boundary.refresh steps
- *   next stamp   its verdict on step v: settled and solved, or forgotten
+ *   next stamp   its verdict on step v: settled, and solved on a thread of its own meanwhile; or forgotten
  *   step v+late  stage 0 names version v in its stamp. Activations' part went downstream ahead of that stamp, on the same
  *   lane; the
  *                gradients' part went upstream ahead of the last gradient of the step before. So everybody has it.
@@ -28,11 +28,12 @@ struct why;
 
 #define MEASURES_MOST 64 /* versions that wait: boundary.late / boundary.refresh + 1 of them */
 
+struct measures_work;
+
 struct measures_entry {
     uint32_t version;
     uint64_t due; /* first step that uses it */
-    uint8_t *state;
-    size_t bytes;
+    struct measures_work *work; /* its state is made on a thread of its own */
 };
 
 struct measures {

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "console/command.h"
+#include "console/fetch.h"
+#include "console/place.h"
 #include "console/visit.h"
 #include "console/words.h"
 #include "ssh/base/mem.h"
@@ -38,15 +40,22 @@ static int by_name(const void *one, const void *other)
     return strcmp(((const struct log_source *)one)->name, ((const struct log_source *)other)->name);
 }
 
-static int list_sources(const char *folder, struct logs *logs, struct why *why)
+static bool is_listed(const struct logs *logs, const char *name, size_t length)
 {
-    char *path = mem_format("%s/log", folder);
+    for (size_t i = 0; i < logs->count; i++)
+        if (strlen(logs->sources[i].name) == length && memcmp(logs->sources[i].name, name, length) == 0)
+            return true;
+    return false;
+}
+
+static int list_folder(const char *path, struct logs *logs, struct why *why)
+{
     DIR *entries = opendir(path);
     int err = entries ? 0 : why_errno(why, "cannot list the logs in %s", path);
-    logs->sources = mem_array(LOGS_MOST, sizeof *logs->sources);
     for (struct dirent *entry; entries && logs->count < LOGS_MOST && (entry = readdir(entries));) {
         size_t length = strlen(entry->d_name);
-        if (length <= 4 || length - 4 >= LOG_NAME || strcmp(entry->d_name + length - 4, ".log") != 0)
+        if (length <= 4 || length - 4 >= LOG_NAME || strcmp(entry->d_name + length - 4, ".log") != 0 ||
+            is_listed(logs, entry->d_name, length - 4)) /* hosts may share a home folder, with each other or with us */
             continue;
         struct log_source *source = &logs->sources[logs->count++];
         snprintf(source->name, sizeof source->name, "%.*s", (int)length - 4, entry->d_name);
@@ -54,6 +63,16 @@ static int list_sources(const char *folder, struct logs *logs, struct why *why)
     }
     if (entries)
         closedir(entries);
+    return err;
+}
+
+static int list_sources(const struct place *place, const struct fetch *fetch, struct logs *logs, struct why *why)
+{
+    char *path = mem_format("%s/log", place->folder);
+    logs->sources = mem_array(LOGS_MOST, sizeof *logs->sources);
+    int err = place->folder[0] ? list_folder(path, logs, why) : 0;
+    for (int i = 0; fetch && fetch_folder(fetch, i) && !err; i++)
+        list_folder(fetch_folder(fetch, i), logs, NULL);
     qsort(logs->sources, logs->count, sizeof *logs->sources, by_name);
     mem_free(path);
     return err;
@@ -150,16 +169,22 @@ int logs_show(const struct args *args, const struct style *style)
 {
     struct why why = {0};
     struct logs logs = {0};
-    char folder[RUNS_PATH];
+    struct place place;
+    struct fetch *fetch = NULL;
     (void)style;
-    int err = runs_find(args->words[0], folder, sizeof folder, &why);
+    struct loop *loop = loop_new(&why);
+    int err = loop ? place_find(loop, args->words[0], &place, &why) : why.err;
     if (!err)
-        err = list_sources(folder, &logs, &why);
+        fetch = fetch_new(loop, &place);
+    if (fetch)
+        fetch_round(fetch);
+    if (!err)
+        err = list_sources(&place, fetch, &logs, &why);
     if (!err && args->word_count > 1)
         err = choose(&logs, args->words[1], &why);
     for (size_t i = 0; i < logs.count && args->word_count == 1; i++)
         logs.name_width = strlen(logs.sources[i].name) > logs.name_width ? strlen(logs.sources[i].name) : logs.name_width;
-    while (!err) {
+    for (unsigned turns = 0; !err;) {
         for (size_t i = 0; i < logs.count; i++)
             if (!logs.sources[i].has_line)
                 reopen(&logs.sources[i]);
@@ -169,7 +194,12 @@ int logs_show(const struct args *args, const struct style *style)
         if (!(args->options & OPTION_FOLLOW))
             break;
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
+        if (fetch && ++turns % 5 == 0)
+            fetch_round(fetch);
     }
+    fetch_free(fetch);
+    if (loop)
+        loop_free(loop);
     for (size_t i = 0; i < logs.count; i++) {
         if (logs.sources[i].file)
             fclose(logs.sources[i].file);

@@ -39,6 +39,8 @@ XDG_STATE_HOME="$TMP/elsewhere" timeout -s INT 6 "$O/kedge" attach gpu:far --hea
 wait $here
 for file in here there; do grep -q '^step [0-9]*/100000' "$TMP/$file" || fail "attach ($file) says $(cat "$TMP/$file")"; done
 
+elsewhere logs gpu:far kedged >"$TMP/out" 2>&1 && grep -q '^20.* kedged ' "$TMP/out" || fail "logs gpu:far says $(cat "$TMP/out")"
+
 # kedged is killed: the record says so, its processes live, and attach begins a new one there.
 kill -9 "$(cut -d' ' -f1 "$(host_folder one far)/kedged.lock")"
 kedge status far | grep -q 'kedged is not running' || fail "status without kedged: $(kedge status far)"

@@ -21,6 +21,14 @@ for one in one two; do
     [ -s "$TMP/ssh/$one/home/.local/share/kedge/programs/"*/kedge-worker ] || fail "no programs on host $one"
 done
 kedge set far mask.rate=0.9 --ascii | grep -Eq '^mask.rate 0.95 -> 0.9 active from step [0-9]+$' || fail "set"
+kedge logs far >"$TMP/logs" 2>&1 || fail "logs: $(cat "$TMP/logs")"
+for process in kedged agent@a agent@b r0s0 r0s1; do grep -q "^$process " "$TMP/logs" || fail "no line of $process in the logs: $(cat "$TMP/logs")"; done
+kedge logs far r0s1 | grep -q '^20.*stage 1 of 2' || fail "logs of r0s1: $(kedge logs far r0s1)"
+timeout 8 "$O/kedge" logs far r0s0 -f >"$TMP/follow" 2>&1 &
+sleep 2
+kedge pause far >/dev/null && kedge resume far >/dev/null || fail "pause and resume"
+wait $!
+[ "$(sort "$TMP/follow" | uniq -d | wc -l)" = 0 ] || fail "logs -f says things twice: $(cat "$TMP/follow")"
 kedge stop far >"$TMP/stop" 2>&1 || fail "stop: $(cat "$TMP/stop")"
 nothing_left far && nothing_on "one two" far || fail "after stop: $(cat "$TMP/stop")"
 exit 0

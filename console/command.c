@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "console/begin.h"
+#include "console/check.h"
 #include "console/draft.h"
 #include "console/logs.h"
 #include "console/order.h"
@@ -30,10 +31,15 @@ static const struct command commands[] = {
                    "run.name set. An existing file is never overwritten.",
     },
     {
-        .name = "check", .arguments = "PROFILE", .least = 1, .most = 1, .function = draft_check,
-        .help = "say everything that is wrong with a profile",
-        .details = "All complaints are printed at once, each with its file and line; then the exit code is 2. Nothing "
-                   "is started and no network is used. With model.path the checkpoint's config.json is read too.",
+        .name = "check", .arguments = "PROFILE", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_ACCEPT_NEW, .function = check_profile,
+        .help = "say all that is wrong with a profile and its hosts",
+        .details = "All complaints are printed at once, each with its file and line; then the exit code is 2 and no network is "
+                   "used. With model.path the checkpoint's config.json is read too.\n\n"
+                   "Hosts over SSH are then looked at, all at once and side by side: login and a second new login, round trip and "
+                   "clock, system, C library, processors, memory, GPU, room on the disk, open files, and whether another host "
+                   "reaches the port where its stages will listen. What is wrong is said with its remedy. The exit code is 1 when a "
+                   "host is wrong, 3 when it cannot be reached, 4 when it is not trusted or does not let us in. Nothing is started "
+                   "or left there.",
     },
     {
         .name = "plan", .arguments = "PROFILE", .least = 1, .most = 1, .options = OPTION_JSON, .function = draft_plan,

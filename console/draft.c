@@ -53,19 +53,6 @@ int draft_read_quietly(const char *path, struct profile *profile, struct why *wh
     return err;
 }
 
-int draft_check(const struct args *args, const struct style *style)
-{
-    char found[RUNS_PATH];
-    struct profile *profile = mem_new(sizeof *profile);
-    (void)style;
-    int code = draft_read(args->words[0], profile, found, sizeof found);
-    if (!code)
-        printf("%s is valid: 'kedge plan %s' says what will run where, 'kedge run %s' starts it\n", found, args->words[0],
-               args->words[0]);
-    mem_free(profile);
-    return code;
-}
-
 /* The plan is kedged's (the same code that will decide); this is only the door to it. */
 int draft_plan(const struct args *args, const struct style *style)
 {

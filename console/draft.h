@@ -1,5 +1,5 @@
 /*
- * Profiles on their way to a run: new, check, plan, and the reading that `run` shares with them: all complaints at once,
+ * Profiles on their way to a run: new, plan, and the reading that `run` shares with them: all complaints at once,
  * each with file:line, before anything is started.
  */
 #ifndef KEDGE_CONSOLE_DRAFT_H
@@ -18,7 +18,6 @@ int draft_read(const char *name, struct profile *profile, char *found, size_t fo
 int draft_read_quietly(const char *path, struct profile *profile, struct why *why);
 
 int draft_new(const struct args *args, const struct style *style);
-int draft_check(const struct args *args, const struct style *style);
 int draft_plan(const struct args *args, const struct style *style);
 
 #endif

@@ -32,7 +32,7 @@ static const struct command commands[] = {
     },
     {
         .name = "check", .arguments = "PROFILE", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_ACCEPT_NEW, .function = check_profile,
-        .help = "say all that is wrong with a profile and its hosts",
+        .help = "say what is wrong with a profile and its hosts",
         .details = "All complaints are printed at once, each with its file and line; then the exit code is 2 and no network is "
                    "used. With model.path the checkpoint's config.json is read too.\n\n"
                    "Hosts over SSH are then looked at, all at once and side by side: login and a second new login, round trip and "

@@ -27,7 +27,7 @@ static const char *const bad_lines[] = {[BAD_LINES_STOP] = "stop", [BAD_LINES_SK
 static const char *const windows[] = {[WINDOWS_RANDOM] = "random", [WINDOWS_EPOCHS] = "epochs", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
 static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace",
-                                     [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", NULL};
+                                     [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid", NULL};
 static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf16", [VALUES_INT8] = "int8",
                                      [VALUES_INT4] = "int4", NULL};
 static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
@@ -218,10 +218,12 @@ static const struct field rows[] = {
      .applier = APPLIES_ALL_STAGES, IN_RUN(codec),
      .help = "What crosses a cut between stages. dense: all channels of a token. mask: those that a shared mask keeps. subspace: "
              "coefficients of its principal directions, each with as many bits as it is worth; principal: the same number of bits "
-             "for each. topk: its largest channels with their indices."},
+             "for each. hybrid: half of the bytes so, the rest for channels that a mask keeps of what is left. topk: its largest "
+             "channels with their indices."},
     {.section = "boundary", .key = "values", .type = FIELD_CHOICE, .unit = "", .choices = values, .initial = "bf16",
      .applier = APPLIES_ALL_STAGES, IN_RUN(values),
-     .help = "Number format of the values that travel: of the dense codec, the mask and topk. Coefficients have few-bit codes."},
+     .help = "Number format of the values that travel: of the dense codec, and of the channels that a mask or topk keeps. Coefficients have "
+             "few-bit codes."},
     {.section = "boundary", .key = "gain", .type = FIELD_CHOICE, .unit = "", .choices = gains, .initial = "one",
      .applier = APPLIES_ALL_STAGES, IN_RUN(gain),
      .help = "Factor on the channels that a mask keeps: none, 1/(1-rate), or the one that restores a token's root mean square."},
@@ -238,7 +240,7 @@ static const struct field rows[] = {
              "0 is all of model.hidden."},
     {.section = "boundary", .key = "forward_share", .type = FIELD_REAL, .unit = "", .minimum = 0.05, .maximum = 0.999,
      .initial = "0.6", .applier = APPLIES_ALL_STAGES, IN_RUN(forward_share),
-     .help = "Share of the bytes of subspace and principal that activations get; gradients get the rest."},
+     .help = "Share of the bytes of subspace, principal and hybrid that activations get; gradients get the rest."},
     {.section = "boundary", .key = "bits", .type = FIELD_INTEGER, .unit = "bits", .minimum = 1, .maximum = 8,
      .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(bits),
      .help = "Bits of a coefficient of the principal codec; subspace deals them itself."},

@@ -38,7 +38,7 @@ enum data_template { TEMPLATE_PLAIN, TEMPLATE_CHATML, TEMPLATE_LLAMA3, TEMPLATE_
 enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
 enum data_windows { WINDOWS_RANDOM, WINDOWS_EPOCHS };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
-enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK }; /* = enum codec_kind */
+enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID }; /* = enum codec_kind */
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
 enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
 enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN, REFERENCE_TOKENS };

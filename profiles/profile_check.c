@@ -269,7 +269,7 @@ static void check_replicas(struct checking *checking)
 static void check_boundary(struct checking *checking)
 {
     const struct profile *p = checking->profile;
-    bool bases = p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL;
+    bool bases = p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL || p->codec == CODEC_HYBRID;
     if (p->codec == CODEC_DENSE && is_given(checking, "mask.rate"))
         complain(checking, "mask.rate", "mask.rate has no effect with boundary.codec = dense; remove one of them");
     if (p->codec != CODEC_MASK && is_given(checking, "boundary.gain") && p->gain != GAIN_ONE)

@@ -22,7 +22,7 @@ static int64_t rank_of(const struct profile *p)
 
 static bool has_directions(const struct profile *p)
 {
-    return p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL;
+    return p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL || p->codec == CODEC_HYBRID;
 }
 
 bool plan_calibrates(const struct profile *p)
@@ -32,7 +32,8 @@ bool plan_calibrates(const struct profile *p)
 
 int64_t plan_keep(const struct profile *p)
 {
-    int64_t dense = p->codec == CODEC_MASK ? p->hidden : 2 * p->hidden, fewest = p->codec == CODEC_TOPK ? 4 : SCALE + 1;
+    int64_t dense = p->codec == CODEC_MASK ? p->hidden : 2 * p->hidden,
+        fewest = p->codec == CODEC_TOPK || p->codec == CODEC_HYBRID ? 4 : SCALE + 1;
     if (p->codec == CODEC_DENSE)
         return 0;
     int64_t keep = (int64_t)floor((1 - p->mask_rate) * (double)dense + 0.5);
@@ -50,9 +51,21 @@ static int64_t budget_of(const struct profile *p, int64_t keep, bool backward)
     return budget > SCALE + 1 ? budget : SCALE + 1;
 }
 
+static uint64_t hybrid_bytes(const struct profile *p, int64_t budget)
+{
+    int64_t half = (budget - SCALE) / 2 < 1 ? 1 : (budget - SCALE) / 2, coded = SCALE + least(half,
+                                                                                              rank_of(p) * MOST_BITS / 8);
+    uint64_t values = 0;
+    for (int64_t count = 1; count <= p->hidden && plan_row_bytes(p->values, count) <= (uint64_t)(budget - coded); count++)
+        values = plan_row_bytes(p->values, count);
+    return (uint64_t)coded + values;
+}
+
 static uint64_t coded_bytes(const struct profile *p, int64_t bytes)
 {
     int64_t codes = bytes - SCALE, rank = rank_of(p);
+    if (p->codec == CODEC_HYBRID)
+        return hybrid_bytes(p, bytes);
     if (p->codec == CODEC_PRINCIPAL)
         return (uint64_t)(SCALE + (least(8 * codes / p->bits, rank) * p->bits + 7) / 8);
     return (uint64_t)(SCALE + least(codes, rank * MOST_BITS / 8));

@@ -21,6 +21,7 @@ static const struct codec_kind_row *const kinds[] = {
     [CODEC_KIND_SUBSPACE] = &codec_subspace,
     [CODEC_KIND_PRINCIPAL] = &codec_principal,
     [CODEC_KIND_TOPK] = &codec_topk,
+    [CODEC_KIND_HYBRID] = &codec_hybrid,
 };
 
 const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings)

@@ -18,7 +18,7 @@
 #include "gpu/math/ops.h"
 
 enum codec_kind { CODEC_KIND_DENSE, CODEC_KIND_MASK, CODEC_KIND_SUBSPACE, CODEC_KIND_PRINCIPAL,
-                 CODEC_KIND_TOPK }; /* = enum boundary_codec */
+                 CODEC_KIND_TOPK, CODEC_KIND_HYBRID }; /* = enum boundary_codec */
 enum codec_gain { CODEC_GAIN_ONE, CODEC_GAIN_UNBIASED, CODEC_GAIN_RMS };
 enum codec_reference { CODEC_REFERENCE_NONE, CODEC_REFERENCE_MEAN, CODEC_REFERENCE_TOKENS };
 enum codec_way { CODEC_FORWARD, CODEC_BACKWARD };

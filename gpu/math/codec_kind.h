@@ -28,7 +28,7 @@ struct codec_kind_row {
                     uint8_t *bits);
 };
 
-extern const struct codec_kind_row codec_dense, codec_mask, codec_subspace, codec_principal, codec_topk;
+extern const struct codec_kind_row codec_dense, codec_mask, codec_subspace, codec_principal, codec_topk, codec_hybrid;
 
 /* One version of a part: host and device copies of what travelled. */
 struct codec_version {

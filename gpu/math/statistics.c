@@ -5,6 +5,8 @@
 
 #include "ssh/base/mem.h"
 
+enum { TILE = 16 };
+
 /* ---- ridge regression ---- */
 
 /* The lower triangle of a becomes L with a = L·Lᵀ. */
@@ -59,25 +61,35 @@ int statistics_solve(double *a, double *b, int64_t n, int64_t columns)
     return 0;
 }
 
-/* t = FᵀF·B − FᵀX, so that the residual is XᵀX + Bᵀt − XᵀF·B. */
+/* out[rows, columns] += factor·op(a)·b for b[n, columns]; op(a)[i, k] = a[i·down + k·right]. A few rows of `out` at a
+ * time, which stay in
+ * the cache while b passes. */
+static void multiply_add(double *out, double factor, const double *a, int64_t down, int64_t right, const double *b,
+                         int64_t rows,
+                         int64_t n, int64_t columns)
+{
+    for (int64_t first = 0; first < rows; first += TILE) {
+        int64_t end = first + TILE < rows ? first + TILE : rows;
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t i = first; i < end; i++)
+                add_to(out + i * columns, factor * a[i * down + k * right], b + k * columns, columns);
+    }
+}
+
+/* With t = FᵀF·B − FᵀX the residual is XᵀX + Bᵀt − XᵀF·B. */
 void statistics_residual(double *out, const double *xx, const double *ff, const double *fx, const float *b, int64_t n,
                          int64_t width)
 {
-    double *wide = mem_array((size_t)(n * width) + 1, sizeof *wide), *t = mem_array((size_t)width, sizeof *t);
-    for (int64_t i = 0; i < n * width; i++)
+    double *wide = mem_array((size_t)(n * width) + 1, sizeof *wide), *t = mem_array((size_t)(n * width) + 1, sizeof *t);
+    for (int64_t i = 0; i < n * width; i++) {
         wide[i] = (double)b[i];
+        t[i] = -fx[i];
+    }
     for (int64_t i = 0; i < width * width; i++)
         out[i] = xx[i];
-    for (int64_t k = 0; k < n; k++) {
-        for (int64_t j = 0; j < width; j++)
-            t[j] = -fx[k * width + j];
-        for (int64_t l = 0; l < n; l++)
-            add_to(t, ff[k * n + l], wide + l * width, width);
-        for (int64_t i = 0; i < width; i++) {
-            add_to(out + i * width, wide[k * width + i], t, width);
-            add_to(out + i * width, -fx[k * width + i], wide + k * width, width);
-        }
-    }
+    multiply_add(t, 1, ff, n, 1, wide, n, n, width);
+    multiply_add(out, 1, wide, 1, width, t, width, n, width);
+    multiply_add(out, -1, fx, 1, width, wide, width, n, width);
     for (int64_t i = 0; i < width; i++)
         for (int64_t j = 0; j < i; j++)
             out[i * width + j] = out[j * width + i] = (out[i * width + j] + out[j * width + i]) / 2;

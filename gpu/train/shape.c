@@ -66,7 +66,7 @@ const char *const *shape_rows(void)
     return names;
 }
 
-_Static_assert((int)CODEC_TOPK == (int)CODEC_KIND_TOPK && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
+_Static_assert((int)CODEC_HYBRID == (int)CODEC_KIND_HYBRID && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
                    (int)REFERENCE_TOKENS == (int)CODEC_REFERENCE_TOKENS,
                "the table of settings and the codecs have one order");
 

@@ -51,11 +51,13 @@ static void a_limited_rank_is_the_pipeline(void **state)
     run(&train);
 }
 
-static void principal_on_means_is_the_pipeline(void **state)
+static void principal_and_hybrid_on_means_are_the_pipeline(void **state)
 {
     (void)state;
     struct train train;
     begin(&train, 3, CODEC_PRINCIPAL, REFERENCE_MEAN);
+    run(&train);
+    begin(&train, 3, CODEC_HYBRID, REFERENCE_MEAN);
     run(&train);
 }
 
@@ -126,7 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(subspace_on_tokens_is_the_pipeline),
         cmocka_unit_test(a_limited_rank_is_the_pipeline),
-        cmocka_unit_test(principal_on_means_is_the_pipeline),
+        cmocka_unit_test(principal_and_hybrid_on_means_are_the_pipeline),
         cmocka_unit_test(mask_and_topk_on_tokens_are_the_pipeline),
         cmocka_unit_test(more_than_one_version_may_wait),
         cmocka_unit_test(what_is_too_old_is_not_used),

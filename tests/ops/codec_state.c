@@ -129,7 +129,7 @@ static void settings_out_of_range_are_refused(void **state)
     int count = 0;
 #define CASE(text, member, value) \
     (bad = good, bad.member = (value), cases[count].word = (text), cases[count].settings = bad, count++)
-    CASE("codec", kind, CODEC_KIND_TOPK + 1);
+    CASE("codec", kind, CODEC_KIND_HYBRID + 1);
     CASE("codec", kind, -1);
     CASE("number format", format, 4);
     CASE("gain", gain, 3);
@@ -257,7 +257,7 @@ static void memory_is_what_was_said(void **state)
     (void)state;
     struct backend_count *count;
     const struct ops *counted = backend_counted(&cpu, &count);
-    for (int kind = CODEC_KIND_DENSE; kind <= CODEC_KIND_TOPK; kind++)
+    for (int kind = CODEC_KIND_DENSE; kind <= CODEC_KIND_HYBRID; kind++)
         for (int reference = CODEC_REFERENCE_NONE; reference <= CODEC_REFERENCE_TOKENS; reference++) {
             struct codec_settings settings = plain_settings();
             struct codec *codec;

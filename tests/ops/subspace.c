@@ -158,7 +158,8 @@ static void both_directions_are_those_of_the_fixture(void **unused)
     int64_t count;
     give_state(sender, receiver, CODEC_FORWARD, "x", 1);
     give_state(receiver, sender, CODEC_BACKWARD, "g", 1);
-    float *values = numbers("x", &count), *device = backend_tensor(&cpu, values, count), *out = backend_tensor(&cpu, NULL, count);
+    float *values = numbers("x", &count), *device = backend_tensor(&cpu, values, count), *out = backend_tensor(&cpu, NULL,
+                                                                                                               count);
     size_t forward = codec_bytes(&settings, &use, CODEC_FORWARD), backward = codec_bytes(&settings, &use, CODEC_BACKWARD);
     assert_int_equal(forward, use.rows * 7);
     assert_int_equal(backward, use.rows * 5);
@@ -208,7 +209,7 @@ static double passed(struct codec *codec, const struct codec_use *how, const flo
 static void more_bytes_are_less_error(void **unused)
 {
     (void)unused;
-    static const int kinds[] = {CODEC_KIND_SUBSPACE, CODEC_KIND_PRINCIPAL, CODEC_KIND_TOPK};
+    static const int kinds[] = {CODEC_KIND_SUBSPACE, CODEC_KIND_PRINCIPAL, CODEC_KIND_TOPK, CODEC_KIND_HYBRID};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         settings.kind = kinds[k];
         struct codec *codec = open_codec(), *other = open_codec();
@@ -221,7 +222,8 @@ static void more_bytes_are_less_error(void **unused)
         for (use.keep = 4; use.keep < 24; use.keep += 4) {
             double error = passed(codec, &use, x, out, count);
             if (error > before + 1e-9)
-                fail_msg("kind %d: %lld bytes have an error of %g, fewer had %g", kinds[k], (long long)use.keep, error, before);
+                fail_msg("kind %d: %lld bytes have an error of %g, fewer had %g", kinds[k], (long long)use.keep, error,
+                         before);
             before = error;
         }
         assert_true(kinds[k] == CODEC_KIND_PRINCIPAL || before < 0.01); /* two bits a coefficient are the end of that one */
@@ -251,7 +253,8 @@ static void a_rate_is_bytes_of_a_token(void **unused)
     assert_int_equal(codec_keep_most(&settings), 2 * settings.width - 1);
     struct codec_use full = use;
     full.keep = codec_keep_most(&settings);
-    assert_int_equal(codec_bytes(&settings, &full, CODEC_FORWARD), full.rows * (2 + settings.width)); /* 8 bits a coefficient */
+    assert_int_equal(codec_bytes(&settings, &full, CODEC_FORWARD),
+                     full.rows * (2 + settings.width)); /* 8 bits a coefficient */
 }
 
 static void refuse_state(struct codec *codec, enum codec_way way, const uint8_t *state, size_t bytes, const char *word)

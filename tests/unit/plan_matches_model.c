@@ -39,7 +39,7 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->micro_batches = between(dice, 1, 16);
     p->in_flight = between(dice, 0, 8);
     p->recompute = dice_below(dice, 2);
-    p->codec = (int)dice_below(dice, CODEC_TOPK + 1);
+    p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
     p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
     p->context = between(dice, 1, 4);
     p->rank = dice_below(dice, 2) ? between(dice, 0, 300) : 0;
@@ -131,6 +131,7 @@ static void same_numbers(void **state)
     assert_int_equal(CODEC_SUBSPACE, CODEC_KIND_SUBSPACE);
     assert_int_equal(CODEC_PRINCIPAL, CODEC_KIND_PRINCIPAL);
     assert_int_equal(CODEC_TOPK, CODEC_KIND_TOPK);
+    assert_int_equal(CODEC_HYBRID, CODEC_KIND_HYBRID);
 }
 
 static void wire_limits(void **state)

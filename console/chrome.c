@@ -51,7 +51,7 @@ static int put_phase(const struct view *view, struct surface *surface, struct ar
     return at + 2 + surface_text(surface, area.row, at + 2, 12, stale ? INK_DIM : ink, wire_phase_name(run->phase));
 }
 
-static int put_step(const struct view *view, struct surface *surface, struct area area, int at)
+static void put_step(const struct view *view, struct surface *surface, struct area area, int at)
 {
     const struct wire_run_state *run = &view->state.run;
     char eta[WORDS];
@@ -66,32 +66,38 @@ static int put_step(const struct view *view, struct surface *surface, struct are
         at += surface_print(surface, area.row, at + 1, 6, INK_PLAIN, "%.0f %%", floor(share * 100)) + 1;
     }
     double seconds = state_eta_seconds(&view->state);
-    if (isfinite(seconds))
-        at += 2 + surface_print(surface, area.row, at + 2, end - at - 2, INK_PLAIN, "ETA %s",
-                                words_duration(&view->style, seconds, eta, sizeof eta));
-    return at;
+    words_duration(&view->style, seconds, eta, sizeof eta);
+    if (isfinite(seconds) && at + 6 + surface_width(eta) <= end)
+        surface_print(surface, area.row, at + 2, end - at - 2, INK_PLAIN, "ETA %s", eta);
+}
+
+/* What must not be overlooked stands at the right, and takes its room first. */
+static void find_badges(const struct view *view, char *out, size_t size)
+{
+    char age[WORDS];
+    uint64_t old_ns = state_age_ns(&view->state, view->now_ns);
+    snprintf(out, size, "%s", view->read_only ? "[read-only] " : "");
+    size_t used = strlen(out);
+    if (view->run[0] && !view->road.live)
+        snprintf(out + used, size - used, "record ");
+    else if (view->state.has_run && old_ns > 2 * CLOCK_SECOND && !state_is_over(&view->state))
+        snprintf(out + used, size - used, "%s old ", words_age(&view->style, old_ns, age, sizeof age));
+    else if (view->state.has_run && view->state.run.viewers > 1)
+        snprintf(out + used, size - used, "%u consoles ", view->state.run.viewers);
 }
 
 void chrome_title(struct view *view, struct surface *surface, struct area area)
 {
-    char badges[160] = "", age[WORDS];
-    uint64_t old_ns = state_age_ns(&view->state, view->now_ns);
+    char badges[160];
+    find_badges(view, badges, sizeof badges);
+    int width = surface_width(badges);
+    surface_right(surface, area.row, area.column, area.columns, INK_WARN, badges);
+    area.columns -= width + (width > 0);
     int at = area.column + surface_text(surface, area.row, area.column, area.columns, INK_BOLD, " kedge  ");
     if (view->run[0])
-        at += surface_text(surface, area.row, at, 24, INK_BOLD, view->run) + 2;
+        at += surface_text(surface, area.row, at, area.columns < 60 ? 12 : 24, INK_BOLD, view->run) + 2;
     if (view->state.has_run)
-        at = put_step(view, surface, area, put_phase(view, surface, area, at));
-    if (view->read_only)
-        snprintf(badges, sizeof badges, "[read-only] ");
-    if (view->run[0] && !view->road.live)
-        snprintf(badges + strlen(badges), sizeof badges - strlen(badges), "record");
-    else if (view->state.has_run && old_ns > 2 * CLOCK_SECOND && !state_is_over(&view->state))
-        snprintf(badges + strlen(badges), sizeof badges - strlen(badges), "%s old", words_age(&view->style, old_ns, age, sizeof age));
-    else if (view->state.has_run && view->state.run.viewers > 1)
-        snprintf(badges + strlen(badges), sizeof badges - strlen(badges), "%u consoles", view->state.run.viewers);
-    int room = area.column + area.columns - 1 - at;
-    if (badges[0] && surface_width(badges) + 1 < room)
-        surface_right(surface, area.row, at, room, INK_WARN, badges);
+        put_step(view, surface, area, put_phase(view, surface, area, at));
 }
 
 /* ---- tabs ---- */

@@ -1,0 +1,297 @@
+/* The screen without a terminal: what keys do, what is asked before, what is said; and that nothing of another run stays. */
+#include <locale.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "console/view.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/mem.h"
+#include "tests/helpers/fleet.h"
+
+static void assert_shows(struct view *view, const char *words)
+{
+    char *text = fleet_text(view, 24, 80, false);
+    if (!strstr(text, words))
+        fail_msg("'%s' is not on the screen:\n%s", words, text);
+    mem_free(text);
+}
+
+static void assert_hides(struct view *view, const char *words)
+{
+    char *text = fleet_text(view, 24, 80, false);
+    if (strstr(text, words))
+        fail_msg("'%s' is on the screen:\n%s", words, text);
+    mem_free(text);
+}
+
+static void assert_wish(struct view *view, enum wish_kind kind, enum order_kind order, const char *name, const char *value)
+{
+    struct wish wish = {.kind = WISH_NONE};
+    assert_true(view_take(view, &wish));
+    assert_int_equal(wish.kind, kind);
+    assert_int_equal(wish.order, order);
+    assert_string_equal(wish.name, name);
+    assert_string_equal(wish.value, value);
+    mem_free(wish.text);
+}
+
+static void assert_no_wish(struct view *view)
+{
+    struct wish wish;
+    assert_false(view_take(view, &wish));
+}
+
+static void views_show_what_they_are_for(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 30);
+    assert_shows(&view, "step 60 of 200");
+    assert_shows(&view, "un-masked 3.2000 at step 40, from 5.5400");
+    assert_shows(&view, "mask.rate 0.9 → 0.95 from step 30");
+    assert_shows(&view, "r0s0 waits for gradient from r0s1, 31 % of the step: that road carries");
+    fleet_press(&view, "2");
+    assert_shows(&view, "of dense");
+    assert_shows(&view, "6.1 %");
+    assert_shows(&view, "dense bf16 would have sent 76.3 MiB");
+    fleet_press(&view, "5");
+    assert_shows(&view, "ada@laptop");
+    fleet_press(&view, "6");
+    assert_shows(&view, "×2"); /* two equal warnings in one row */
+    fleet_press(&view, "4");
+    assert_shows(&view, "log of r0s0");
+    view_clear(&view);
+}
+
+static void leaving_harms_nothing(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    fleet_press(&view, "q");
+    assert_wish(&view, WISH_LEAVE, 0, "", "");
+    view_press(&view, PRESS_CONTROL('c'), FLEET_NOW);
+    assert_wish(&view, WISH_LEAVE, 0, "", "");
+    view_clear(&view);
+}
+
+static void a_run_is_changed_only_after_asking(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    fleet_press(&view, "S");
+    assert_shows(&view, "kedge stop sea");
+    fleet_press(&view, "Enter"); /* Cancel has the focus */
+    assert_no_wish(&view);
+    fleet_press(&view, "S Esc S q S n");
+    assert_no_wish(&view);
+    fleet_press(&view, "S Left Enter");
+    assert_wish(&view, WISH_ORDER, ORDER_STOP, "", "");
+    fleet_press(&view, "P y");
+    assert_wish(&view, WISH_ORDER, ORDER_PAUSE, "", "");
+    fleet_press(&view, "K y y y Enter"); /* its name must be typed */
+    assert_no_wish(&view);
+    fleet_press(&view, "K s e a Enter");
+    assert_wish(&view, WISH_ORDER, ORDER_STOP_NOW, "", "");
+    view_clear(&view);
+}
+
+static void read_only_changes_nothing(void **unused)
+{
+    struct view view;
+    size_t count;
+    const struct key *keys = keys_all(&count);
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    view.read_only = true;
+    assert_shows(&view, "[read-only]");
+    for (size_t i = 0; i < count; i++)
+        for (int panel = PANEL_RUN; panel < PANEL_COUNT && keys[i].changes; panel++) {
+            view.panel = (enum panel)panel;
+            if (keys[i].panels & ON(panel))
+                view_press(&view, keys[i].presses[0], FLEET_NOW);
+            assert_false(view.prompt.open || view.dialog.kind);
+            fleet_press(&view, "y Enter");
+        }
+    fleet_press(&view, "1 :");
+    for (const char *c = "set mask.rate=0.5"; *c; c++)
+        view_press(&view, (unsigned char)*c, FLEET_NOW);
+    fleet_press(&view, "Enter");
+    struct wish wish;
+    while (view_take(&view, &wish))
+        assert_int_not_equal(wish.kind, WISH_ORDER);
+    view_clear(&view);
+}
+
+static void a_knob_is_drafted_then_proposed(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 30);
+    fleet_press(&view, "5 Down +");
+    assert_shows(&view, "→ 0.96 drafted");
+    assert_shows(&view, "a step over all roads instead of");
+    fleet_press(&view, "- - Enter");
+    assert_wish(&view, WISH_ORDER, ORDER_SET, "mask.rate", "0.94");
+    fleet_press(&view, "+ Esc");
+    assert_hides(&view, "drafted");
+    fleet_press(&view, "Enter Erase Erase 9 Enter"); /* 0.95 → 0.9 typed */
+    assert_wish(&view, WISH_ORDER, ORDER_SET, "mask.rate", "0.9");
+    fleet_press(&view, "Enter 7 7 7 Erase Erase Erase Erase Erase Erase 7 Enter"); /* out of range: said here, sent nowhere */
+    assert_no_wish(&view);
+    assert_shows(&view, "mask.rate");
+    fleet_press(&view, "Esc u");
+    assert_shows(&view, "→ 0.9 drafted");
+    fleet_press(&view, "Enter");
+    assert_wish(&view, WISH_ORDER, ORDER_SET, "mask.rate", "0.9");
+    struct wire_knob_row pending = {.name = "mask.rate", .value = "0.95", .pending = 1, .pending_value = "0.9"};
+    view_apply(&view, WIRE_KNOB_ROW, &pending, FLEET_NOW);
+    assert_shows(&view, "→ 0.9 proposed");
+    view_clear(&view);
+}
+
+static void the_command_line_has_completion_and_history(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    fleet_press(&view, ": l i Tab Enter");
+    assert_int_equal(view.panel, PANEL_LINKS);
+    fleet_press(&view, ": s e t Tab");
+    assert_string_equal(view.prompt.text, "set ");
+    fleet_press(&view, "m Tab");
+    assert_string_equal(view.prompt.text, "set mask.rate=");
+    fleet_press(&view, "0 . 5 Enter");
+    assert_wish(&view, WISH_ORDER, ORDER_SET, "mask.rate", "0.5");
+    fleet_press(&view, ": Up");
+    assert_string_equal(view.prompt.text, "set mask.rate=0.5");
+    fleet_press(&view, "Up");
+    assert_string_equal(view.prompt.text, "links ");
+    fleet_press(&view, "Down Down");
+    assert_string_equal(view.prompt.text, "");
+    fleet_press(&view, "Esc : k n o b Enter");
+    assert_shows(&view, "did you mean 'knobs'?");
+    fleet_press(&view, ": s t o p Enter");
+    assert_int_equal(view.dialog.kind, DIALOG_ASK); /* typed or pressed: it asks */
+    view_clear(&view);
+}
+
+static void filters_hide_rows(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    fleet_press(&view, "6 / n o n - f i n Enter");
+    assert_shows(&view, "was not finite");
+    assert_hides(&view, "longer than usual");
+    fleet_press(&view, "!");
+    assert_hides(&view, "not finite");
+    fleet_press(&view, "Esc");
+    assert_shows(&view, "longer than usual");
+    fleet_press(&view, "/ ( Enter"); /* no expression: searched for as it stands */
+    assert_shows(&view, "is no regular expression");
+    fleet_press(&view, "Esc v v");
+    assert_hides(&view, "longer than usual");
+    view_clear(&view);
+}
+
+static void what_is_old_says_so(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    view_down(&view, "the scheduler closed the connection", FLEET_NOW - 14 * CLOCK_SECOND);
+    assert_shows(&view, "no road to the scheduler for 14 s");
+    view.road.down = false;
+    view.state.run_heard_ns -= 14 * CLOCK_SECOND;
+    assert_shows(&view, "14 s old");
+    assert_shows(&view, "last word from the scheduler 14 s ago");
+    view_clear(&view);
+}
+
+static void another_run_of_the_same_name_begins_empty(void **unused)
+{
+    struct view view;
+    struct wire_run_state run = {.run = "sea", .run_id = 8, .phase = PHASE_FORMING, .steps = 10, .loss = NAN, .validation_loss = NAN,
+                                 .first_validation_loss = NAN, .step_seconds = NAN, .tokens_per_second = NAN, .gradient_norm = NAN};
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    view_apply(&view, WIRE_RUN_STATE, &run, FLEET_NOW);
+    assert_int_equal(view.state.event_count, 0);
+    assert_int_equal(view.history.loss.count, 0);
+    assert_shows(&view, "forming");
+    view_clear(&view);
+}
+
+static void a_frozen_step_shows_where_its_time_went(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 2, 2, 3);
+    fleet_press(&view, "Space");
+    assert_wish(&view, WISH_RECALL, 0, "", "");
+    assert_shows(&view, "the journal does not know");
+    for (int step = 50; step <= 60; step++)
+        for (int stage = 0; stage < 2; stage++) {
+            char line[400];
+            snprintf(line, sizeof line, "step 1796000000000 r0s%d %d 0 2.5 %s 0.002 0.95 2048 1000000000 %d 0 %d 0 0 0 0", stage, step,
+                     stage ? "nan" : "0.9", step == 58 ? 100000000 : 600000000, step == 58 ? 900000000 : 400000000);
+            history_recall(&view.history, &view.state, line, FLEET_NOW, FLEET_WALL);
+        }
+    assert_shows(&view, "frozen at step 60");
+    assert_shows(&view, "1.0 s, 400 ms for gradient");
+    fleet_press(&view, "Left Left");
+    assert_shows(&view, "frozen at step 58");
+    assert_shows(&view, "900 ms for gradient");
+    for (int i = 0; i < 20; i++)
+        fleet_press(&view, "Left");
+    assert_shows(&view, "frozen at step 50");
+    fleet_press(&view, "Esc");
+    assert_hides(&view, "frozen");
+    view_clear(&view);
+}
+
+static void hostile_lines_of_the_journal_change_nothing(void **unused)
+{
+    static const char *const lines[] = {
+        "", "step", "step x", "loss 1", "loss 1 0 nan nan", "loss 99999999999999999999999 0 1 1", "rate 1 a b 3 1e9",
+        "rate 1796000000000 r0s0 r0s1 1 inf", "step 1 r0s0 18446744073709551615 0 nan nan nan nan 1 1 1 1 1 1 1 1 1",
+    };
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 2, 2, 3);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        history_recall(&view.history, &view.state, lines[i], FLEET_NOW, FLEET_WALL);
+    fleet_press(&view, "Space");
+    mem_free(fleet_text(&view, 24, 80, false));
+    fleet_press(&view, "Left Right");
+    mem_free(fleet_text(&view, 24, 80, false));
+    view_clear(&view);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_show_what_they_are_for),
+        cmocka_unit_test(leaving_harms_nothing),
+        cmocka_unit_test(a_run_is_changed_only_after_asking),
+        cmocka_unit_test(read_only_changes_nothing),
+        cmocka_unit_test(a_knob_is_drafted_then_proposed),
+        cmocka_unit_test(the_command_line_has_completion_and_history),
+        cmocka_unit_test(filters_hide_rows),
+        cmocka_unit_test(what_is_old_says_so),
+        cmocka_unit_test(another_run_of_the_same_name_begins_empty),
+        cmocka_unit_test(a_frozen_step_shows_where_its_time_went),
+        cmocka_unit_test(hostile_lines_of_the_journal_change_nothing),
+    };
+    setlocale(LC_CTYPE, "C.UTF-8");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -11,7 +11,7 @@
 bool chrome_has_panel(const struct view *view, enum panel panel)
 {
     if (panel != PANEL_ANCHOR)
-        return panel == PANEL_RUNS || view->run[0];
+        return panel == PANEL_RUNS || panel == PANEL_PROFILES || view->run[0];
     for (size_t i = 0; i < view->state.process_count; i++)
         if (view->state.processes[i].row.role == ROLE_ANCHOR)
             return true;
@@ -226,6 +226,20 @@ static void draw_pages(struct dialog *dialog, struct surface *surface, struct ar
     }
 }
 
+/* Line by line, each broken where it must be; returns the rows that were used. */
+static int draw_lines(const char *text, struct surface *surface, struct area area)
+{
+    int row = 0;
+    while (*text && row < area.rows) {
+        char line[VIEW_TEXT];
+        size_t length = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, text);
+        row += surface_wrap(surface, (struct area){area.row + row, area.column, area.rows - row, area.columns}, INK_PLAIN, line);
+        text += length + (text[length] == '\n');
+    }
+    return row;
+}
+
 void chrome_dialog(struct view *view, struct surface *surface, struct area area)
 {
     struct dialog *dialog = &view->dialog;
@@ -233,10 +247,14 @@ void chrome_dialog(struct view *view, struct surface *surface, struct area area)
         draw_pages(dialog, surface, area);
         return;
     }
-    struct area inside = window(surface, centred(area, 10, 66), dialog->title);
+    int lines = 1;
+    for (const char *c = dialog->text; *c; c++)
+        lines += *c == '\n';
+    struct area inside = window(surface, centred(area, lines > 4 ? lines + 6 : 10, 66), dialog->title);
     int row = inside.row;
-    row += surface_wrap(surface, (struct area){row, inside.column, inside.rows - 4, inside.columns}, INK_PLAIN, dialog->text) + 1;
-    surface_print(surface, row, inside.column, inside.columns, INK_DIM, "the same: %s", dialog->twin);
+    row += draw_lines(dialog->text, surface, (struct area){row, inside.column, inside.rows - 3, inside.columns}) + 1;
+    if (dialog->twin[0] && row < inside.row + inside.rows - 1)
+        surface_print(surface, row, inside.column, inside.columns, INK_DIM, "the same: %s", dialog->twin);
     row = inside.row + inside.rows - 1;
     if (dialog->kind == DIALOG_TYPE) {
         surface_print(surface, row - 1, inside.column, inside.columns, INK_WARN, "type %s to do it, Esc to leave it", dialog->must_type);

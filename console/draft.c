@@ -17,26 +17,43 @@ static void print_complaints(const struct complaints *complaints)
     fprintf(stderr, "%.*s", (int)buf_used(&complaints->lines), (const char *)buf_peek(&complaints->lines));
 }
 
+static void read_whole(const char *name, struct profile *profile, struct complaints *complaints, char *found, size_t found_size)
+{
+    struct why why = {0};
+    snprintf(found, found_size, "%s", name);
+    int err = profile_read(name, profile, complaints, found, found_size);
+    if (err == 0 || err == ERR_INVALID)
+        profile_check(profile, found, complaints);
+    if (complaints->count || !profile->model_path[0])
+        return;
+    if (prepare_probe_model(profile, &why) != 0)
+        complaints_add(complaints, found, profile_line(profile, "model.path"), "%s", why.text);
+    else
+        profile_check(profile, found, complaints);
+}
+
 int draft_read(const char *name, struct profile *profile, char *found, size_t found_size)
 {
     struct complaints complaints;
-    struct why why = {0};
     complaints_init(&complaints);
-    snprintf(found, found_size, "%s", name);
-    int err = profile_read(name, profile, &complaints, found, found_size);
-    if (err == 0 || err == ERR_INVALID)
-        profile_check(profile, found, &complaints);
-    if (!complaints.count && profile->model_path[0]) {
-        if (prepare_probe_model(profile, &why) != 0)
-            complaints_add(&complaints, found, profile_line(profile, "model.path"), "%s", why.text);
-        else
-            profile_check(profile, found, &complaints);
-    }
+    read_whole(name, profile, &complaints, found, found_size);
     int code = complaints.count ? EXIT_USAGE : EXIT_DONE;
     if (code)
         print_complaints(&complaints);
     complaints_clear(&complaints);
     return code;
+}
+
+int draft_read_text(const char *path, struct profile *profile, char **text)
+{
+    struct complaints complaints;
+    char found[RUNS_PATH];
+    complaints_init(&complaints);
+    read_whole(path, profile, &complaints, found, sizeof found);
+    int count = complaints.count;
+    *text = mem_format("%.*s", (int)buf_used(&complaints.lines), count ? (const char *)buf_peek(&complaints.lines) : "");
+    complaints_clear(&complaints);
+    return count ? ERR_INVALID : 0;
 }
 
 int draft_read_quietly(const char *path, struct profile *profile, struct why *why)
@@ -92,7 +109,7 @@ static int write_new(const char *template, const char *path, const char *run, st
     return err;
 }
 
-static int make_new(const char *name, const char *from, char *path, size_t path_size, struct why *why)
+int draft_make(const char *name, const char *from, char *path, size_t path_size, struct why *why)
 {
     char template[RUNS_PATH], folder[RUNS_PATH], run[64];
     const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
@@ -119,7 +136,7 @@ int draft_new(const struct args *args, const struct style *style)
     char path[RUNS_PATH];
     struct why why = {0};
     (void)style;
-    if (make_new(args->words[0], args->from ? args->from : "laptop", path, sizeof path, &why) != 0)
+    if (draft_make(args->words[0], args->from ? args->from : "laptop", path, sizeof path, &why) != 0)
         return visit_fail(&why);
     printf("%s is written: edit it, then 'kedge check %s', 'kedge plan %s', 'kedge run %s'\n", path, path, path, path);
     return EXIT_DONE;

@@ -17,6 +17,7 @@ static const struct key rows[] = {
     {ACT_FREEZE, ONLY(RUN), {' '}, "Space", "freeze at this step and show where its time went; again: go on", "Space freeze", false},
     {ACT_OPEN, ONLY(RUNS), {PRESS_ENTER}, "Enter", "open the run, or the record of one that is over", "Enter open", false},
     {ACT_OPEN, ONLY(KNOBS), {PRESS_ENTER}, "Enter", "type a value; with a value drafted: propose it to the run", "Enter type/propose", true},
+    {ACT_OPEN, ONLY(PROFILES), {PRESS_ENTER}, "Enter", "open the profile; in it: edit the setting", "Enter edit", false},
     {ACT_SORT, ONLY(LINKS) | ONLY(HOSTS), {'s', '>'}, "s, >", "sort by the next column", "s sort", false},
     {ACT_SORT_BACK, ONLY(LINKS) | ONLY(HOSTS), {'<'}, "<", "sort by the column before", NULL, false},
     {ACT_REVERSE, ONLY(LINKS) | ONLY(HOSTS), {'r'}, "r", "sort the other way round", NULL, false},
@@ -32,6 +33,11 @@ static const struct key rows[] = {
     {ACT_MORE, ONLY(KNOBS), {'+', '='}, "+", "draft a greater value", "+/- draft", true},
     {ACT_LESS, ONLY(KNOBS), {'-'}, "-", "draft a smaller value", NULL, true},
     {ACT_UNDO, ONLY(KNOBS), {'u'}, "u", "draft the value before the newest change; Enter proposes it", "u undo", true},
+    {ACT_NEW, ONLY(PROFILES), {'n'}, "n", "a new profile from the template", "n new", true},
+    {ACT_CHECK, ONLY(PROFILES), {'c'}, "c", "check the profile: all complaints at once", "c check", false},
+    {ACT_PLAN, ONLY(PROFILES), {'p'}, "p", "the plan of the profile: what would run where, and what it costs", "p plan", false},
+    {ACT_WRITE, ONLY(PROFILES), {'W'}, "W", "show what was changed and, after asking, write it; comments stay", "W write", true},
+    {ACT_LAUNCH, ONLY(PROFILES), {'L'}, "L", "launch a run of the profile, after asking", "L launch", true},
     {ACT_PAUSE, ON_RUN, {'P'}, "P", "pause the run, or resume it, after asking", "P pause", true},
     {ACT_CHECKPOINT, ON_RUN, {'C'}, "C", "write the weights at the next step, after asking", NULL, true},
     {ACT_STOP, ON_RUN, {'S'}, "S", "stop the run when its step is done, after asking", "S stop", true},
@@ -43,6 +49,7 @@ static const struct key rows[] = {
     {ACT_PANEL_HOSTS, ON_ANY, {'4'}, "4", "Hosts: processes, what they wait for, their logs", NULL, false},
     {ACT_PANEL_KNOBS, ON_ANY, {'5'}, "5", "Knobs: live settings and their ledger", NULL, false},
     {ACT_PANEL_EVENTS, ON_ANY, {'6'}, "6", "Events: what happened", NULL, false},
+    {ACT_PANEL_PROFILES, ON_ANY, {'7'}, "7", "Profiles: edit, check, plan, launch", NULL, false},
     {ACT_NEXT_PANEL, ON_ANY, {PRESS_TAB}, "Tab", "the next view", "Tab view", false},
     {ACT_PREVIOUS_PANEL, ON_ANY, {PRESS_BACK_TAB}, "Shift-Tab", "the view before", NULL, false},
     {ACT_COMMAND, ON_ANY, {':'}, ":", "a command: any view's name, set KEY=VALUE, pause, resume, checkpoint, stop, quit", NULL, false},
@@ -58,7 +65,7 @@ static const struct key rows[] = {
 static const struct { const char *name; char digit; } panels[PANEL_COUNT] = {
     [PANEL_RUNS] = {"Runs", '0'},   [PANEL_RUN] = {"Run", '1'},     [PANEL_LINKS] = {"Links", '2'},
     [PANEL_ANCHOR] = {"Anchor", '3'}, [PANEL_HOSTS] = {"Hosts", '4'}, [PANEL_KNOBS] = {"Knobs", '5'},
-    [PANEL_EVENTS] = {"Events", '6'},
+    [PANEL_EVENTS] = {"Events", '6'}, [PANEL_PROFILES] = {"Profiles", '7'},
 };
 
 const struct key *keys_all(size_t *count)

@@ -10,7 +10,7 @@
 
 #include "console/surface.h"
 
-#define PROMPT_TEXT 256
+#define PROMPT_TEXT 1024 /* the longest value of a profile */
 #define PROMPT_HISTORY 20
 
 enum prompt_end { PROMPT_TYPING, PROMPT_DONE, PROMPT_LEFT };

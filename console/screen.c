@@ -8,10 +8,12 @@
 
 #include "console/client.h"
 #include "console/command.h"
+#include "console/draft.h"
 #include "console/pager.h"
 #include "console/place.h"
 #include "console/preferences.h"
 #include "console/recall.h"
+#include "console/shelf.h"
 #include "console/show.h"
 #include "console/terminal.h"
 #include "console/view.h"
@@ -38,6 +40,7 @@ struct screen {
     struct loop_timer *draw, *tick;
     uint64_t drawn_ns;
     bool leaving, hung_up, draw_armed;
+    char launch[PROMPT_TEXT]; /* a profile that is run when this screen has ended */
 };
 
 /* Set by signals, looked at after every turn. */
@@ -189,6 +192,56 @@ static void list_runs(struct screen *screen)
     mem_free(entries);
 }
 
+static void list_profiles(struct screen *screen)
+{
+    struct view *view = &screen->view;
+    for (size_t i = 0; i < view->profile_count; i++)
+        mem_free(view->profiles[i]);
+    mem_free(view->profiles);
+    view->profiles = shelf_list(&view->profile_count);
+    form_clear(&view->form);
+}
+
+static void read_profile(struct screen *screen, const char *path)
+{
+    struct why why = {0};
+    char *complaints;
+    int err = shelf_open(&screen->view.form, path, &complaints, &why);
+    screen->view.form_place = (struct grid_place){0};
+    if (err == ERR_INVALID)
+        view_show(&screen->view, "What is wrong with it now", complaints);
+    else if (err)
+        view_say(&screen->view, INK_BAD, "%s", why.text);
+    mem_free(complaints);
+}
+
+static void write_profile(struct screen *screen)
+{
+    struct why why = {0};
+    if (shelf_write(&screen->view.form, &why) != 0)
+        view_say(&screen->view, INK_BAD, "%s", why.text);
+    else
+        view_say(&screen->view, INK_GOOD, "%s is written; c checks it", screen->view.form.path);
+}
+
+static void new_profile(struct screen *screen, const char *name)
+{
+    struct why why = {0};
+    char path[RUNS_PATH];
+    if (draft_make(name, "laptop", path, sizeof path, &why) != 0) {
+        view_say(&screen->view, INK_BAD, "%s", why.text);
+        return;
+    }
+    list_profiles(screen);
+    read_profile(screen, path);
+}
+
+static void show_text(struct screen *screen, const char *title, char *text)
+{
+    view_show(&screen->view, title, text);
+    mem_free(text);
+}
+
 static void send_order(struct screen *screen, const struct wish *wish)
 {
     struct why why = {0};
@@ -259,6 +312,28 @@ static void grant(struct screen *screen, struct wish *wish)
         break;
     case WISH_RUNS:
         list_runs(screen);
+        break;
+    case WISH_PROFILES:
+        list_profiles(screen);
+        break;
+    case WISH_READ_PROFILE:
+        read_profile(screen, wish->name);
+        break;
+    case WISH_WRITE_PROFILE:
+        write_profile(screen);
+        break;
+    case WISH_NEW_PROFILE:
+        new_profile(screen, wish->name);
+        break;
+    case WISH_CHECK:
+        show_text(screen, "Check", shelf_check(wish->name));
+        break;
+    case WISH_PLAN:
+        show_text(screen, "Plan", shelf_plan(wish->name));
+        break;
+    case WISH_LAUNCH:
+        snprintf(screen->launch, sizeof screen->launch, "%s", wish->name);
+        screen->leaving = true;
         break;
     case WISH_NONE:
         break;
@@ -377,8 +452,19 @@ static enum panel panel_of(const struct args *args, struct why *why)
     for (int panel = PANEL_RUN; panel < PANEL_COUNT; panel++)
         if (strcasecmp(args->words[1], keys_panel_name((enum panel)panel)) == 0)
             return (enum panel)panel;
-    why_set(why, ERR_INVALID, "there is no view '%.40s': say run, links, anchor, hosts, knobs or events", args->words[1]);
+    why_set(why, ERR_INVALID, "there is no view '%.40s': say run, links, anchor, hosts, knobs, events or profiles", args->words[1]);
     return PANEL_COUNT;
+}
+
+/* `kedge run` in our place: it says what it does, may ask about hosts, and opens the screen of the new run. */
+static int launch(const char *path)
+{
+    struct why why = {0};
+    const char *const argv[] = {"/proc/self/exe", "run", path, NULL};
+    fflush(stdout);
+    execv(argv[0], (char *const *)(uintptr_t)argv);
+    why_errno(&why, "cannot run kedge run %s", path);
+    return visit_fail(&why);
 }
 
 bool screen_is_wanted(const struct args *args, const struct style *style)
@@ -423,7 +509,9 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     code = watch_is_interrupted() || screen->hung_up ? EXIT_INTERRUPTED : EXIT_DONE;
 end_screen:
     end(screen);
-    if (code == EXIT_DONE)
+    if (code == EXIT_DONE && screen->launch[0])
+        code = launch(screen->launch);
+    else if (code == EXIT_DONE)
         code = say_left(&screen->view);
     view_clear(&screen->view);
     mem_free(screen);

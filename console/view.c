@@ -14,7 +14,7 @@
 
 static const struct panel_methods *const panels[PANEL_COUNT] = {
     [PANEL_RUNS] = &panel_runs,     [PANEL_RUN] = &panel_run,     [PANEL_LINKS] = &panel_links, [PANEL_ANCHOR] = &panel_anchor,
-    [PANEL_HOSTS] = &panel_hosts, [PANEL_KNOBS] = &panel_knobs, [PANEL_EVENTS] = &panel_events,
+    [PANEL_HOSTS] = &panel_hosts, [PANEL_KNOBS] = &panel_knobs, [PANEL_EVENTS] = &panel_events, [PANEL_PROFILES] = &panel_profiles,
 };
 
 /* ---- life ---- */
@@ -47,6 +47,10 @@ void view_clear(struct view *view)
     history_clear(&view->history);
     state_clear(&view->state);
     mem_free(view->runs);
+    form_clear(&view->form);
+    for (size_t i = 0; i < view->profile_count; i++)
+        mem_free(view->profiles[i]);
+    mem_free(view->profiles);
     memset(view, 0, sizeof *view);
 }
 
@@ -244,6 +248,14 @@ void view_prompt(struct view *view, enum view_prompt kind, const char *label, co
     prompt_open(&view->prompt, label, text);
 }
 
+static void take_setting(struct view *view, const char *value)
+{
+    struct why why = {0};
+    size_t row = (size_t)view->form_place.selected;
+    if (row < view->form.count && form_set(&view->form, row, value, &why) != 0)
+        view_say(view, INK_BAD, "%s", why.text);
+}
+
 static void end_prompt(struct view *view, enum prompt_end end)
 {
     struct filter *filter = &view->filters[view->panel];
@@ -256,6 +268,11 @@ static void end_prompt(struct view *view, enum prompt_end end)
     } else if (end == PROMPT_DONE && view->prompt_for == VIEW_VALUE) {
         snprintf(view->draft, sizeof view->draft, "%s", text);
         panels[PANEL_KNOBS]->act(view, ACT_OPEN);
+    } else if (end == PROMPT_DONE && view->prompt_for == VIEW_SETTING) {
+        take_setting(view, text);
+    } else if (end == PROMPT_DONE && view->prompt_for == VIEW_NEW && text[0]) {
+        struct wish *wish = view_wish(view, WISH_NEW_PROFILE);
+        snprintf(wish->name, sizeof wish->name, "%s", text);
     } else if (end == PROMPT_LEFT && view->prompt_for == VIEW_VALUE) {
         view->draft_name[0] = '\0';
     }
@@ -265,7 +282,7 @@ static void end_prompt(struct view *view, enum prompt_end end)
 
 static void turn_to(struct view *view, enum panel panel)
 {
-    if (panel != PANEL_RUNS && !view->run[0]) {
+    if (panel != PANEL_RUNS && panel != PANEL_PROFILES && !view->run[0]) {
         view_say(view, INK_WARN, "no run is open: choose one with Enter");
         return;
     }
@@ -275,18 +292,27 @@ static void turn_to(struct view *view, enum panel panel)
     }
     if (panel == PANEL_RUNS)
         view_wish(view, WISH_RUNS);
+    if (panel == PANEL_PROFILES && !view->form.path[0])
+        view_wish(view, WISH_PROFILES);
     view->panel = panel;
 }
 
 static void turn_by(struct view *view, int by)
 {
     int panel = (int)view->panel;
-    if (!view->run[0])
-        return;
     do
         panel = (panel + by + PANEL_COUNT) % PANEL_COUNT;
     while (!chrome_has_panel(view, (enum panel)panel));
     turn_to(view, (enum panel)panel);
+}
+
+static void close_form(struct view *view)
+{
+    struct wish wish = {.kind = WISH_PROFILES};
+    if (form_changes(&view->form))
+        view_ask(view, "Drop the changes?", "The profile was changed here and not written. Its file stays as it is.", "", &wish);
+    else
+        *view_wish(view, WISH_PROFILES) = wish;
 }
 
 /* Esc undoes one thing at a time: what is most in front first. */
@@ -299,8 +325,12 @@ static void go_back(struct view *view)
         view->frozen = false;
     else if (filter->pattern[0])
         filter_set(filter, "");
-    else if (view->panel != PANEL_RUN && view->run[0])
+    else if (view->panel == PANEL_PROFILES && view->form.path[0])
+        close_form(view);
+    else if (view->run[0])
         view->panel = PANEL_RUN;
+    else
+        view->panel = PANEL_RUNS;
 }
 
 static void copy_row(struct view *view)

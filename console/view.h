@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "console/filter.h"
+#include "console/form.h"
 #include "console/grid.h"
 #include "console/history.h"
 #include "console/keys.h"
@@ -28,7 +29,8 @@
 #define VIEW_LOG (16 * 1024) /* the end of a log that is shown */
 
 enum wish_kind {
-    WISH_NONE, WISH_ORDER, WISH_LEAVE, WISH_SUSPEND, WISH_REPAINT, WISH_OPEN, WISH_RECALL, WISH_COPY, WISH_PAGER, WISH_RUNS
+    WISH_NONE, WISH_ORDER, WISH_LEAVE, WISH_SUSPEND, WISH_REPAINT, WISH_OPEN, WISH_RECALL, WISH_COPY, WISH_PAGER, WISH_RUNS,
+    WISH_PROFILES, WISH_READ_PROFILE, WISH_WRITE_PROFILE, WISH_NEW_PROFILE, WISH_CHECK, WISH_PLAN, WISH_LAUNCH
 };
 
 struct wish {
@@ -50,7 +52,7 @@ enum dialog_kind { DIALOG_NONE, DIALOG_ASK, DIALOG_TYPE, DIALOG_TEXT };
 struct dialog {
     enum dialog_kind kind;
     bool yes;                /* which answer has the focus; never at first */
-    char title[80], text[VIEW_TEXT], twin[160]; /* twin: the command that does the same */
+    char title[80], text[4096], twin[160]; /* twin: the command that does the same */
     char must_type[64];      /* of DIALOG_TYPE */
     struct prompt prompt;
     struct wish wish;        /* made when it is answered with yes */
@@ -58,7 +60,7 @@ struct dialog {
     int top;
 };
 
-enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE };
+enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE, VIEW_SETTING, VIEW_NEW };
 
 struct view {
     struct style style;
@@ -72,6 +74,10 @@ struct view {
     char down_reason[VIEW_TEXT];
     struct view_run *runs;
     size_t run_count;
+    char **profiles;         /* paths */
+    size_t profile_count;
+    struct form form;        /* one of them, open */
+    struct grid_place form_place;
     char log_name[WIRE_NAME]; /* whose log is in `log`; asked for by panel Hosts */
     char log[VIEW_LOG];
     uint64_t now_ns, now_wall_ms;
@@ -122,7 +128,8 @@ struct panel_methods {
     bool (*act)(struct view *view, enum act act);               /* false: nothing of this panel */
     void (*copy)(const struct view *view, char *out, size_t size); /* the selected row as text */
 };
-extern const struct panel_methods panel_runs, panel_run, panel_links, panel_anchor, panel_hosts, panel_knobs, panel_events;
+extern const struct panel_methods panel_runs, panel_run, panel_links, panel_anchor, panel_hosts, panel_knobs, panel_events,
+    panel_profiles;
 
 #define PANEL_LINKS_SENT 10 /* the column that panel Links is sorted by at first */
 

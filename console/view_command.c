@@ -19,7 +19,7 @@ static const struct word words[] = {
     {"pause", ACT_PAUSE}, {"resume", ACT_PAUSE}, {"checkpoint", ACT_CHECKPOINT}, {"stop", ACT_STOP}, {"kill", ACT_KILL},
     {"help", ACT_HELP}, {"quit", ACT_QUIT},
     {"runs", ACT_RUNS}, {"run", ACT_PANEL_RUN}, {"links", ACT_PANEL_LINKS}, {"anchor", ACT_PANEL_ANCHOR},
-    {"hosts", ACT_PANEL_HOSTS}, {"knobs", ACT_PANEL_KNOBS}, {"events", ACT_PANEL_EVENTS},
+    {"hosts", ACT_PANEL_HOSTS}, {"knobs", ACT_PANEL_KNOBS}, {"events", ACT_PANEL_EVENTS}, {"profiles", ACT_PANEL_PROFILES},
     {"set", ACT_NONE}, {"open", ACT_NONE},
 };
 #define WORDS_KNOWN ((int)(sizeof words / sizeof *words))

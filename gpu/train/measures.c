@@ -1,6 +1,7 @@
 #include "gpu/train/measures.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -201,6 +202,19 @@ int measures_settle(struct compute *compute)
     return err ? err : keep(compute, &compute->up, CODEC_BACKWARD, version, due);
 }
 
+/* How good the code of this tensor can be expected to be, beside what is possible at all. */
+static void tell_distance(struct compute *compute, const struct boundary *side, enum codec_way way)
+{
+    double expected, bound;
+    struct codec_use use = {.rows = 1, .format_override = -1};
+    use.keep = codec_keep(&side->settings, compute->settings.profile.mask_rate);
+    if (use.keep && codec_distortion(side->codec, way, use.keep, &expected, &bound))
+        compute_say(compute, EVENT_INFO, compute->pass.step, "statistics",
+                    "boundary %u: %s have %zu bytes a token; the error to expect is %.1f dB above the bound for a Gaussian",
+                    side->settings.boundary, way == CODEC_FORWARD ? "activations" : "gradients",
+                    codec_bytes(&side->settings, &use, way), 10 * log10(expected / bound));
+}
+
 /* Taken into use here and sent. Its bytes are a cost that a dense exchange does not have. */
 static int ship(struct compute *compute, struct boundary *side, enum codec_way way, int index)
 {
@@ -213,6 +227,8 @@ static int ship(struct compute *compute, struct boundary *side, enum codec_way w
     int err = codec_import(side->codec, way, entry->version, work->state, work->bytes, &why);
     if (err)
         BUG("own codec state: %s", why.text);
+    if (entry->version == compute->measures.calibrated)
+        tell_distance(compute, side, way);
     struct wire_codec_state message = {.boundary = (uint16_t)side->settings.boundary,
                                        .version = entry->version,
                                        .body = {work->state, (uint32_t)work->bytes}};

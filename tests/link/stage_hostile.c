@@ -183,6 +183,25 @@ static void codec_state_of_another_boundary(struct foe *foe)
     send(foe, WIRE_CODEC_STATE, &(struct wire_codec_state){.boundary = 5, .version = 1, .body = {body, sizeof body}}, 1, 0);
 }
 
+static void codec_state_of_another_size(struct foe *foe)
+{
+    uint8_t body[62] = {0};
+    send(foe, WIRE_CODEC_STATE, &(struct wire_codec_state){.boundary = 0, .version = 1, .body = {body, sizeof body}}, 1, 0);
+}
+
+static void codec_state_that_is_not_finite(struct foe *foe)
+{
+    uint8_t body[64];
+    memset(body, 0xff, sizeof body);
+    send(foe, WIRE_CODEC_STATE, &(struct wire_codec_state){.boundary = 0, .version = 1, .body = {body, sizeof body}}, 1, 0);
+}
+
+static void calibration_of_a_codec_without(struct foe *foe)
+{
+    struct wire_stamp stamp = {.kind = STAMP_CALIBRATE, .micro_batches = 4};
+    send(foe, WIRE_STAMP, &stamp, 0, 0);
+}
+
 static void a_piece_of_a_table_that_is_not_tied(struct foe *foe)
 {
     uint8_t body[64] = {0};
@@ -205,6 +224,9 @@ static void what_does_not_agree_is_named(void **state)
         {act_with_an_id_beyond_the_vocabulary, "a token id beyond the vocabulary in step 1, micro-batch 0"},
         {act_with_another_mask, "the masks of boundary 0 differ in step 1, micro-batch 0: checksum "},
         {codec_state_of_another_boundary, "sent the codec state of boundary 5"},
+        {codec_state_of_another_size, "codec state version 1 has 62 bytes, 64 are right"},
+        {codec_state_that_is_not_finite, "the reference of version 1 is not finite in channel 0"},
+        {calibration_of_a_codec_without, "has 4 micro-batches and a budget of 0: not this profile"},
         {a_piece_of_a_table_that_is_not_tied, "piece 0 of 0 of the tied embedding's gradient"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

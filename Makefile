@@ -25,10 +25,10 @@ all: programs
 
 PKG_CONFIG ?= pkg-config
 PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:jansson pcre2:libpcre2-8 utf8proc:libutf8proc \
-	ssh2:libssh2 curses:ncursesw
+	ssh2:libssh2 curses:ncursesw zstd:libzstd
 OPTIONAL := cmocka:cmocka
 APT := gcc make pkg-config libevent-dev libssl-dev libinih-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-	libssh2-1-dev libncurses-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps openssl iperf3
+	libssh2-1-dev libncurses-dev libzstd-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps openssl iperf3
 
 $(O)/config.mk: Makefile tests/configure.sh
 	@mkdir -p $(O)
@@ -46,7 +46,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -include ssh/base/banned.h -fPIC -pthread $(WARN) $(CFLAGS) $(SANFLAGS) \
 	$(event_CFLAGS) $(crypto_CFLAGS) $(inih_CFLAGS) $(sqlite_CFLAGS) $(jansson_CFLAGS) $(pcre2_CFLAGS) \
-	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(cmocka_CFLAGS)
+	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(zstd_CFLAGS) $(cmocka_CFLAGS)
 ALL_LDFLAGS := -pthread $(SANFLAGS) $(LDFLAGS)
 
 $(O)/flags: FORCE
@@ -90,7 +90,7 @@ $(O)/kedged: $(O)/obj/scheduler/main.o $(call archives,$(KEDGED_ROOMS))
 # The worker reads no INI file: profiles/ini.o is in the archive and is not pulled in, so inih is not linked.
 $(O)/kedge-worker: $(O)/obj/gpu/train/main.o $(call archives,$(WORKER_ROOMS))
 	$(call say,LD,$@)
-	$(link) $(event_LIBS) $(crypto_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) -ldl -lm
+	$(link) $(event_LIBS) $(crypto_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(zstd_LIBS) -ldl -lm
 
 # Long loops over rows of doubles; -O2 does not vectorise them.
 $(call objects,gpu/math/statistics.c gpu/math/statistics_eigen.c): ALL_CFLAGS += -O3
@@ -129,7 +129,7 @@ TESTS := $(patsubst %.c,$(O)/%,$(TEST_SOURCES))
 BENCHES := $(patsubst %.c,$(O)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst %.c,$(O)/%,$(wildcard tests/fuzz/*.c))
 ALL_ARCHIVES := $(foreach r,$(ROOMS),$(if $(call room_sources,$(r)),$(call room_archive,$(r))))
-ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) $(curses_LIBS) -ldl -lm
+ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) $(curses_LIBS) $(zstd_LIBS) -ldl -lm
 
 $(TESTS): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 	$(call say,LD,$@)

@@ -95,6 +95,15 @@ static const struct command commands[] = {
                    "'held by' names why a lane does not move at the moment.",
     },
     {
+        .name = "anchor", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
+        .function = show_anchor,
+        .help = "what the anchor has, costs and changes",
+        .details = "Staleness is counted from the step that a snapshot was taken at to the first step that used what came of it. "
+                   "'inside' is the share of the gradient's energy in the anchor's directions, 'norm' the norm of the corrected gradient "
+                   "beside the plain one, 'changed' the share of the update that comes from the correction, 'noise' what two halves of "
+                   "the batch do not agree on, where the filter needs to know it.",
+    },
+    {
         .name = "hosts", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
         .function = show_hosts,
         .help = "the processes of a run, what each waits for",
@@ -132,6 +141,11 @@ static const struct command commands[] = {
         .details = "Every stage writes its weights at the next step boundary, into checkpoint/STEP of the run's folder, and training "
                    "goes on; a run that was paused does it too. Returns when the set is whole. The newest two sets are kept. When all "
                    "steps are trained a set is written without being asked for.",
+    },
+    {
+        .name = "snapshot", .arguments = "RUN", .least = 1, .most = 1, .function = order_snapshot,
+        .help = "have the anchor get the weights now",
+        .details = "A snapshot is taken at the next step boundary, or when the one on its way is whole. Returns when the anchor has all of it.",
     },
     {
         .name = "export", .arguments = "RUN DIR", .least = 2, .most = 2, .options = OPTION_DTYPE, .function = worker_export,

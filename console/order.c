@@ -176,6 +176,7 @@ int order_resume(const struct args *args, const struct style *style)
 struct awaited {
     uint64_t after; /* events that were there before */
     const struct wire_event_row *event;
+    uint64_t version; /* of a snapshot: newer than this */
 };
 
 /* Said by kedged when all stages have written theirs, or one could not. */
@@ -222,6 +223,55 @@ int order_checkpoint(const struct args *args, const struct style *style)
         puts(reply.text);
     else if (!err)
         err = await_saved(&visit, &awaited, &why);
+    visit_end(&visit);
+    return err ? visit_fail(&why) : EXIT_DONE;
+}
+
+/* ---- snapshot ---- */
+
+/* Said by kedged when all of it is at the anchor, or when it is given up. */
+static bool is_flipped(struct client *client, void *arg)
+{
+    struct awaited *awaited = arg;
+    const struct state *state = client_state(client);
+    for (size_t i = 0; i < state->event_count && !awaited->event; i++)
+        if (state->events[i].id > awaited->after && state->anchor.flipped > awaited->version &&
+            (strcmp(state->events[i].code, "snapshot") == 0 || strcmp(state->events[i].code, "snapshot-late") == 0))
+            awaited->event = &state->events[i];
+    return awaited->event || state->run.phase >= PHASE_FINISHED;
+}
+
+static int await_snapshot(struct visit *visit, struct awaited *awaited, struct why *why)
+{
+    double step_seconds = client_state(visit->client)->run.step_seconds;
+    double steps = isfinite(step_seconds) ? 100 * step_seconds : 60;
+    uint64_t deadline_ns = client_timeouts(visit->client)->form_ns + (uint64_t)(fmin(steps, 86400) * 1e9);
+    int err = client_wait(visit->client, is_flipped, awaited, deadline_ns, why);
+    if (err)
+        return err;
+    if (!awaited->event)
+        return why_set(why, ERR_GONE, "the run '%s' ended before the snapshot was whole", visit->run);
+    if (awaited->event->level != EVENT_INFO)
+        return why_set(why, ERR_SYSTEM, "%s", awaited->event->text);
+    puts(awaited->event->text);
+    return 0;
+}
+
+int order_snapshot(const struct args *args, const struct style *style)
+{
+    struct visit visit;
+    struct why why = {0};
+    struct wire_reply reply;
+    (void)style;
+    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    if (err)
+        return visit_fail(&why);
+    struct awaited awaited = {.after = client_state(visit.client)->run.newest_event, .version = client_state(visit.client)->run.step};
+    err = refuse_record(&visit, &why);
+    if (!err)
+        err = client_order(visit.client, ORDER_SNAPSHOT, "", "", &reply, &why);
+    if (!err)
+        err = await_snapshot(&visit, &awaited, &why);
     visit_end(&visit);
     return err ? visit_fail(&why) : EXIT_DONE;
 }

@@ -10,6 +10,7 @@
 
 int order_set(const struct args *args, const struct style *style);
 int order_pause(const struct args *args, const struct style *style);
+int order_snapshot(const struct args *args, const struct style *style);
 int order_checkpoint(const struct args *args, const struct style *style);
 int order_resume(const struct args *args, const struct style *style);
 int order_stop(const struct args *args, const struct style *style);

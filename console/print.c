@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "console/anchor.h"
 #include "console/report.h"
 #include "console/table.h"
 #include "console/words.h"
@@ -72,6 +73,10 @@ void print_status(const struct state *state, const struct style *style, uint64_t
         fputc('\n', out);
         print_knobs(state, style, now_ns, out);
     }
+    if (state->has_anchor) {
+        fputc('\n', out);
+        anchor_print(state, style, now_ns, out);
+    }
     if (state->process_count) {
         fputc('\n', out);
         print_processes(state, style, now_ns, out);
@@ -86,7 +91,7 @@ static void add_process(struct table *table, const struct state_process *process
 {
     const struct wire_process_row *row = &process->row;
     char memory[WORDS], share[WORDS], age[WORDS], pid[WORDS], layers[WORDS];
-    bool worker = row->role == ROLE_STAGE, ended = row->state == PROCESS_EXITED;
+    bool worker = row->role == ROLE_STAGE || row->role == ROLE_ANCHOR, ended = row->state == PROCESS_EXITED;
     snprintf(pid, sizeof pid, "%u", row->pid);
     snprintf(layers, sizeof layers, "%u%s%u", row->first_layer, style_glyph(style, GLYPH_RANGE),
              row->first_layer + row->layers - 1u);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "console/anchor.h"
 #include "ssh/link/link.h"
 
 json_t *report_object(void)
@@ -214,6 +215,7 @@ json_t *report_status(const struct state *state, uint64_t now_ns)
     json_decref(knobs);
     json_object_set_new(object, "processes", report_processes(state, now_ns));
     json_object_set_new(object, "links", report_links(state));
+    json_object_set_new(object, "anchor", anchor_report(state));
     return object;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "console/anchor.h"
 #include "console/command.h"
 #include "console/print.h"
 #include "console/report.h"
@@ -85,6 +86,19 @@ static json_t *report_processes_object(const struct state *state, uint64_t now_n
 int show_status(const struct args *args, const struct style *style)
 {
     return show(args, style, print_status, report_status);
+}
+
+static json_t *report_anchor_object(const struct state *state, uint64_t now_ns)
+{
+    json_t *object = report_object();
+    (void)now_ns;
+    json_object_set_new(object, "anchor", anchor_report(state));
+    return object;
+}
+
+int show_anchor(const struct args *args, const struct style *style)
+{
+    return show(args, style, anchor_print, report_anchor_object);
 }
 
 int show_links(const struct args *args, const struct style *style)

@@ -9,6 +9,7 @@
 
 int show_list(const struct args *args, const struct style *style);   /* kedge, kedge ls */
 int show_status(const struct args *args, const struct style *style);
+int show_anchor(const struct args *args, const struct style *style);
 int show_links(const struct args *args, const struct style *style);
 int show_hosts(const struct args *args, const struct style *style);
 int show_events(const struct args *args, const struct style *style);

@@ -136,6 +136,13 @@ int state_apply(struct state *state, enum wire_type type, const void *row, uint6
     case WIRE_EVENT_ROW:
         apply_event(state, row);
         return 0;
+    case WIRE_ANCHOR_ROW:
+        state->anchor = *(const struct wire_anchor_row *)row;
+        state->has_anchor = true;
+        return 0;
+    case WIRE_METER_ROW:
+        state->meters[((const struct wire_meter *)row)->matrix_class] = *(const struct wire_meter *)row;
+        return 0;
     case WIRE_STATE_END:
         state->complete = true;
         return 0;

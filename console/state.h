@@ -42,6 +42,9 @@ struct state {
     size_t road_count;
     struct wire_knob_row *knobs;
     size_t knob_count;
+    bool has_anchor;
+    struct wire_anchor_row anchor;
+    struct wire_meter meters[MATRIX_CLASSES]; /* step 0: not heard of */
     struct wire_ledger_row *ledger; /* oldest first */
     size_t ledger_count;
     struct wire_event_row *events;  /* oldest first */

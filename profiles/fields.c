@@ -40,6 +40,12 @@ static const char *const payloads[] = {[SEND_FP32] = "fp32", [SEND_BF16] = "bf16
 static const char *const powers[] = {[POWER_ALTERNATING] = "alternating", [POWER_TWO_SIDED] = "two-sided", NULL};
 static const char *const tables[] = {[TABLE_PAYLOAD] = "payload", [TABLE_BF16] = "bf16", [TABLE_INT8] = "int8",
                                      [TABLE_TOUCHED] = "rows", [TABLE_LOW_RANK] = "powersgd", NULL};
+static const char *const filters[] = {
+    [ANCHOR_NONE] = "none", [ANCHOR_TIKHONOV] = "tikhonov", [ANCHOR_WIENER] = "wiener", [ANCHOR_SHRINK] = "shrink", NULL};
+static const char *const scales[] = {[TAU_ABSOLUTE] = "absolute", [TAU_SPECTRUM] = "spectrum", [TAU_NOISE] = "noise", NULL};
+static const char *const norms[] = {[NORM_FREE] = "free", [NORM_GRADIENT] = "gradient", [NORM_SIGNAL] = "signal", NULL};
+static const char *const moments[] = {[MOMENT_RAW] = "raw", [MOMENT_CORRECTED] = "corrected", NULL};
+static const char *const anchor_orders[] = {[ANCHOR_OWN] = "own", [ANCHOR_PAIRED] = "paired", NULL};
 static const char *const securities[] = {[SECURITY_TLS] = "tls", [SECURITY_PLAIN] = "plain", NULL};
 static const char *const host_kinds[] = {[HOST_LOCAL] = "local", [HOST_SSH] = "ssh", NULL};
 
@@ -313,6 +319,61 @@ static const struct field rows[] = {
     {.section = "sync", .key = "table_rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 512,
      .initial = "64", .applier = APPLIES_ALL_STAGES, IN_RUN(sync_table_rank),
      .help = "Rank of PowerSGD for the embedding and the head."},
+
+    {.section = "anchor", .key = "host", .type = FIELD_TEXT, .unit = "", .initial = "", .applier = APPLIES_SCHEDULER,
+     IN_RUN(anchor_host),
+     .help = "Host on which the anchor runs: a process that gets the weights now and then, computes clean gradients and "
+             "tells which directions are real. Without a name there is none."},
+    {.section = "anchor", .key = "threads", .type = FIELD_INTEGER, .unit = "threads", .minimum = 0, .maximum = 1024,
+     .initial = "0", .applier = APPLIES_SCHEDULER, IN_RUN(anchor_threads),
+     .help = "Compute threads of the anchor. 0 takes a share of the machine's cores."},
+    {.section = "anchor", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e6,
+     .initial = "20", .applier = APPLIES_SCHEDULER, IN_RUN(anchor_every),
+     .help = "Steps between two snapshots for the anchor."},
+    {.section = "anchor", .key = "staleness", .type = FIELD_INTEGER, .unit = "steps", .minimum = 2, .maximum = 1e6,
+     .initial = "20", .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_staleness),
+     .help = "Steps from a snapshot to the first use of what came of it. Snapshots are sent just fast enough for it."},
+    {.section = "anchor", .key = "limit", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e6,
+     .initial = "50", .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_limit),
+     .help = "Directions older than this are not taken into use any more; those in use fade out until twice that age."},
+    {.section = "anchor", .key = "filter", .type = FIELD_CHOICE, .unit = "", .choices = filters, .initial = "tikhonov",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_filter),
+     .help = "How gradients are corrected: not at all; by the anchor's singular values; by what two halves of a batch "
+             "agree on in the anchor's directions; or without an anchor, by shrinking their own singular values."},
+    {.section = "anchor", .key = "mix", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.7",
+     .live = true, .applier = APPLIES_STAGE, IN_RUN(anchor_mix),
+     .help = "Share of the corrected gradient in what the optimiser gets; 0 is the plain gradient."},
+    {.section = "anchor", .key = "tau", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e9, .initial = "5",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_tau),
+     .help = "tikhonov: singular values below it are damped, in the unit of anchor.tau_scale."},
+    {.section = "anchor", .key = "tau_scale", .type = FIELD_CHOICE, .unit = "", .choices = scales, .initial = "spectrum",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_scale),
+     .help = "Unit of anchor.tau: 1 (as published, with tau = 0.001); the root mean square of the anchor's singular values; "
+             "or the gradient's own noise, from two halves of the batch."},
+    {.section = "anchor", .key = "norm", .type = FIELD_CHOICE, .unit = "", .choices = norms, .initial = "free",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_norm),
+     .help = "Norm of a matrix's gradient after its correction: what it is, what it was, or what it was without its noise."},
+    {.section = "anchor", .key = "rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 504,
+     .initial = "64", .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_rank),
+     .help = "Directions of a matrix that the anchor tells."},
+    {.section = "anchor", .key = "beta", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999, .initial = "0.5",
+     .applier = APPLIES_STAGE, IN_RUN(anchor_beta),
+     .help = "Memory of the anchor for its gradients, from snapshot to snapshot."},
+    {.section = "anchor", .key = "second_moment", .type = FIELD_CHOICE, .unit = "", .choices = moments, .initial = "raw",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_moment),
+     .help = "Gradient of AdamW's second moment: the plain one, or the corrected one, which undoes much of the correction."},
+    {.section = "anchor", .key = "data", .type = FIELD_CHOICE, .unit = "", .choices = anchor_orders, .initial = "own",
+     .applier = APPLIES_STAGE, IN_RUN(anchor_data),
+     .help = "Windows that the anchor learns from: drawn for itself, or those of the step that began with the snapshot."},
+    {.section = "anchor", .key = "micro_batches", .type = FIELD_INTEGER, .unit = "micro-batches", .minimum = 0,
+     .maximum = 65535, .initial = "0", .applier = APPLIES_STAGE, IN_RUN(anchor_micro_batches),
+     .help = "Micro-batches of one gradient of the anchor. 0 takes train.micro_batches."},
+    {.section = "anchor", .key = "evaluate", .type = FIELD_BOOL, .unit = "", .initial = "yes", .applier = APPLIES_STAGE,
+     IN_RUN(anchor_evaluate),
+     .help = "Let the anchor measure the un-masked validation loss of every snapshot."},
+    {.section = "anchor", .key = "lifeboat", .type = FIELD_BOOL, .unit = "", .initial = "yes", .applier = APPLIES_STAGE,
+     IN_RUN(anchor_lifeboat),
+     .help = "Keep the newest whole snapshot on the disk of the anchor's host, as lifeboat/model.safetensors in the run's folder."},
 
     {.section = "link", .key = "security", .type = FIELD_CHOICE, .unit = "", .choices = securities, .initial = "tls",
      .applier = APPLIES_ALL_STAGES, IN_RUN(security),

@@ -18,6 +18,7 @@ static const struct {
     {"mask", "the mask codec"},
     {"replicas", "copies of the pipeline"},
     {"sync", "what replicas exchange, and when"},
+    {"anchor", "clean gradients that say which directions are real"},
     {"link", "the roads between stages"},
     {"host", "one section for each host"},
 };

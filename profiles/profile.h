@@ -47,6 +47,11 @@ enum sync_outer_kind { OUTER_NESTEROV, OUTER_NONE };
 enum sync_payload { SEND_FP32, SEND_BF16, SEND_INT8, SEND_INT4, SEND_E3M0, SEND_POWERSGD }; /* = enum sync_kind */
 enum sync_table { TABLE_PAYLOAD, TABLE_BF16, TABLE_INT8, TABLE_TOUCHED, TABLE_LOW_RANK };
 enum sync_power { POWER_ALTERNATING, POWER_TWO_SIDED };
+enum anchor_filter { ANCHOR_NONE, ANCHOR_TIKHONOV, ANCHOR_WIENER, ANCHOR_SHRINK };             /* = enum filter_kind */
+enum anchor_scale { TAU_ABSOLUTE, TAU_SPECTRUM, TAU_NOISE };                                /* = enum filter_scale */
+enum anchor_norm { NORM_FREE, NORM_GRADIENT, NORM_SIGNAL };                                 /* = enum filter_norm */
+enum anchor_moment { MOMENT_RAW, MOMENT_CORRECTED };
+enum anchor_data { ANCHOR_OWN, ANCHOR_PAIRED };
 enum road_security { SECURITY_TLS, SECURITY_PLAIN };
 
 struct profile_host {
@@ -142,6 +147,20 @@ struct profile {
     int sync_power;             /* enum sync_power */
     int sync_table;             /* enum sync_table */
     int64_t sync_table_rank;
+
+    /* [anchor] */
+    char anchor_host[64];       /* "" = there is none */
+    int64_t anchor_threads;
+    int64_t anchor_every, anchor_staleness, anchor_limit; /* steps */
+    int anchor_filter;          /* enum anchor_filter */
+    double anchor_mix;          /* live */
+    double anchor_tau;
+    int anchor_scale, anchor_norm, anchor_moment;
+    int64_t anchor_rank;
+    double anchor_beta;
+    int anchor_data;
+    int64_t anchor_micro_batches; /* 0 = as train.micro_batches */
+    bool anchor_evaluate, anchor_lifeboat;
 
     /* [link] */
     int security;               /* link.security: tls|plain */

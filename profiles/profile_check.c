@@ -235,7 +235,10 @@ static void check_logins(struct checking *checking)
 static void check_hosts(struct checking *checking)
 {
     const struct profile *p = checking->profile;
-    for (int64_t i = p->stages * p->replicas; i < p->host_count; i++) {
+    bool apart = p->host_count > 1 && p->anchor_host[0]; /* the anchor's host is its own */
+    for (int64_t i = p->stages * p->replicas + apart; i < p->host_count; i++) {
+        if (apart && strcmp(p->hosts[i].name, p->anchor_host) == 0)
+            continue;
         if (p->replicas == 1)
             complaints_add(checking->complaints, checking->file, p->hosts[i].line,
                            "host %s would have nothing to do: pipeline.stages = %" PRId64, p->hosts[i].name, p->stages);
@@ -286,6 +289,24 @@ static void check_boundary(struct checking *checking)
                  ": at most 60 measurements can wait; measure less often", p->late, p->refresh);
 }
 
+static void check_anchor(struct checking *checking)
+{
+    const struct profile *p = checking->profile;
+    bool found = p->anchor_host[0] == '\0', halves = p->anchor_filter == ANCHOR_WIENER || p->anchor_filter == ANCHOR_SHRINK ||
+                                                    (p->anchor_filter == ANCHOR_TIKHONOV && p->anchor_scale == TAU_NOISE) ||
+                                                    p->anchor_norm == NORM_SIGNAL;
+    for (int64_t i = 0; i < p->host_count; i++)
+        found |= strcmp(p->hosts[i].name, p->anchor_host) == 0;
+    if (!found)
+        complain(checking, "anchor.host", "anchor.host = %s: there is no section [host %s]", p->anchor_host, p->anchor_host);
+    if (p->anchor_host[0] && p->anchor_limit < p->anchor_staleness + p->anchor_every)
+        complain(checking, "anchor.limit", "anchor.limit = %" PRId64 " is below anchor.staleness + anchor.every = %" PRId64
+                 ": directions would fade before the next ones come", p->anchor_limit, p->anchor_staleness + p->anchor_every);
+    if (halves && p->micro_batches < 2 && (p->anchor_host[0] || p->anchor_filter == ANCHOR_SHRINK))
+        complain(checking, "train.micro_batches", "train.micro_batches = 1 has no two halves, by which anchor.filter and "
+                 "anchor.norm tell signal from noise");
+}
+
 int profile_check(const struct profile *profile, const char *file, struct complaints *complaints)
 {
     struct checking checking = {profile, file, complaints};
@@ -304,5 +325,6 @@ int profile_check(const struct profile *profile, const char *file, struct compla
     check_hosts(&checking);
     check_replicas(&checking);
     check_boundary(&checking);
+    check_anchor(&checking);
     return complaints->count == before ? 0 : ERR_INVALID;
 }

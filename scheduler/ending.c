@@ -30,7 +30,7 @@ static bool stage_is_gone(const struct run *run, const struct process *process)
 static int stages_left(const struct run *run, const struct process **first)
 {
     int left = 0;
-    for (size_t i = run->processes.agents; i < run->processes.count; i++) {
+    for (size_t i = run->processes.agents; i < run->processes.everybody; i++) {
         const struct process *process = &run->processes.all[i];
         if (stage_is_gone(run, process))
             continue;
@@ -106,7 +106,7 @@ void ending_begin(struct run *run, uint64_t grace_ns)
     run->grace_ms = (uint32_t)(grace_ns / CLOCK_MS);
     run->since_ns = clock_now_ns();
     run->deadline_ns = run->since_ns + grace_ns;
-    for (size_t i = run->processes.agents; i < run->processes.count; i++)
+    for (size_t i = run->processes.agents; i < run->processes.everybody; i++)
         tell_stop(run, &run->processes.all[i]);
     ending_advance(run);
 }
@@ -135,6 +135,6 @@ void ending_advance(struct run *run)
 
 void ending_welcome(struct run *run, const struct process *process)
 {
-    if (process->stage || run->ending == ENDING_AGENTS)
+    if (process->stage || process->is_anchor || run->ending == ENDING_AGENTS)
         tell_stop(run, process);
 }

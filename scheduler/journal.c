@@ -209,6 +209,10 @@ static int write_all(struct journal *journal, struct record *record)
     if (rc == SQLITE_OK)
         rc = put_newer(journal, TABLE_EVENTS, record->events, RECORD_EVENTS, sizeof record->events[0]);
     if (rc == SQLITE_OK)
+        rc = put_newer(journal, TABLE_ANCHOR, &record->anchor, 1, sizeof record->anchor);
+    if (rc == SQLITE_OK)
+        rc = put_newer(journal, TABLE_METERS, record->meters, MATRIX_CLASSES, sizeof record->meters[0]);
+    if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_SAMPLES, &journal->queues[0]);
     if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_ROAD_SAMPLES, &journal->queues[1]);
@@ -314,6 +318,21 @@ static void *place_event(struct record *record, sqlite3_stmt *statement)
     return id > 0 && record->newest_event - id < RECORD_EVENTS ? &record->events[id % RECORD_EVENTS] : NULL;
 }
 
+static void *place_anchor(struct record *record, sqlite3_stmt *statement)
+{
+    (void)statement;
+    return &record->anchor;
+}
+
+static void *place_meter(struct record *record, sqlite3_stmt *statement)
+{
+    size_t class = 0; /* in the order of the table, which is that of the classes */
+    (void)statement;
+    while (class < MATRIX_CLASSES && record->meters[class].version)
+        class++;
+    return class < MATRIX_CLASSES ? &record->meters[class] : NULL;
+}
+
 static int read_table(struct journal *journal, enum table_id id, place_cb *place, struct record *record, struct why *why)
 {
     char sql[160];
@@ -340,7 +359,7 @@ static int read_all(struct journal *journal, struct record *record, struct why *
     static place_cb *const places[] = {
         [TABLE_HEAD] = place_head,    [TABLE_STATE] = place_state, [TABLE_PROCESSES] = place_process,
         [TABLE_ROADS] = place_road,   [TABLE_KNOBS] = place_knob,  [TABLE_LEDGER] = place_ledger,
-        [TABLE_EVENTS] = place_event,
+        [TABLE_EVENTS] = place_event, [TABLE_ANCHOR] = place_anchor, [TABLE_METERS] = place_meter,
     };
     int err = check_schema(journal, why);
     for (size_t t = 0; t < sizeof places / sizeof *places && err == 0; t++)

@@ -84,13 +84,16 @@ static int64_t most(int64_t one, int64_t other)
 
 static void place_stages(const struct profile *p, int cores, struct plan *plan)
 {
-    int of_host[PROFILE_HOSTS] = {0};
-    int64_t all = plan->stage_count;
+    int of_host[PROFILE_HOSTS] = {0}, hosts[PROFILE_HOSTS];
+    int64_t all = plan->stage_count, host_count = 0, processes = all + (p->anchor_host[0] != '\0');
+    for (int i = 0; i < p->host_count; i++)
+        if (!plan_is_for_anchor(p, i))
+            hosts[host_count++] = i;
     for (int64_t i = 0; i < all; i++) {
         struct plan_stage *stage = &plan->stages[i];
         stage->replica = (int)(i / p->stages);
         stage->stage = (int)(i % p->stages);
-        stage->host = (int)(p->host_count > all ? i : i * p->host_count / all);
+        stage->host = hosts[host_count > all ? i : i * host_count / all];
         of_host[stage->host]++;
         snprintf(stage->process, sizeof stage->process, "r%ds%d", stage->replica, stage->stage);
     }
@@ -98,7 +101,7 @@ static void place_stages(const struct profile *p, int cores, struct plan *plan)
         struct plan_stage *stage = &plan->stages[i];
         const struct profile_host *host = &p->hosts[stage->host];
         /* All hosts of kind local are one machine: every process of the run shares its cores. */
-        int share = cores / (int)all;
+        int share = cores / (int)processes;
         stage->threads = host->threads ? (int)host->threads : share > 1 ? share : 1;
         stage->uplink_bps = host->uplink_bps / (uint64_t)of_host[stage->host];
         if (host->uplink_bps && !stage->uplink_bps)
@@ -164,7 +167,8 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);
-    stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
+    stage->anchor_bytes = plan_anchor_memory(p, stage);
+    stage->total_bytes = stage->anchor_bytes + stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
                          stage->buffers_bytes + stage->sync_bytes;
 }
 
@@ -316,6 +320,7 @@ int plan_make_for(const struct profile *profile, int cores, struct plan *plan, s
     for (int i = 0; i < plan->stage_count; i++)
         count_memory(profile, &plan->stages[i]);
     lay_roads(profile, plan);
+    plan_make_anchor(profile, cores, plan);
     return 0;
 }
 

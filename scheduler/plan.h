@@ -19,6 +19,7 @@ struct plan_stage {
     uint64_t uplink_bps;
     uint64_t parameters;
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
+    uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
     uint64_t sync_bytes; /* memory for what siblings keep in common; without what arrives from them */
 };
 
@@ -32,12 +33,22 @@ struct plan_road {
     uint64_t dense_forward_bytes_per_step, dense_backward_bytes_per_step; /* bf16 */
 };
 
+struct plan_anchor {
+    bool there;
+    int host, threads;
+    uint64_t uplink_bps;
+    uint64_t memory_bytes;   /* weights, gradients, means, snapshots, activations */
+    uint64_t snapshot_bytes; /* of the whole model, in full */
+    uint64_t basis_bytes;    /* that come back to one replica */
+};
+
 struct plan {
     int replicas, stages_per_replica, stage_count, road_count;
     int64_t keep;                     /* of a token: channels of the mask, bytes (the mean of both directions) of others; 0 = dense */
     uint64_t tokens_per_step;
     struct plan_stage stages[PROFILE_MAX_STAGES];
     struct plan_road roads[PLAN_ROADS];
+    struct plan_anchor anchor;
 };
 
 /* The profile's model section has been filled from the checkpoint's config.json when model.path is given. `cores` are those
@@ -57,6 +68,10 @@ uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math 
 /* Of a whole period of sync.every steps to each sibling; of averaged gradients: of a step. gpu/train/sync.c */
 uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage);
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage);
+uint64_t plan_anchor_memory(const struct profile *profile, const struct plan_stage *stage);
+void plan_make_anchor(const struct profile *profile, int cores, struct plan *plan);
+void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out);
+bool plan_is_for_anchor(const struct profile *profile, int host); /* and has no stages */
 bool plan_averages_gradients(const struct profile *profile); /* in every step, instead of weights now and then */
 int64_t plan_keep(const struct profile *profile);     /* codec_keep */
 uint64_t plan_token_bytes(const struct profile *profile, bool backward); /* that cross a cut: codec_bytes of one row */

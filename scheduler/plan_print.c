@@ -142,19 +142,21 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
     print_stages(plan, profile, out);
     print_memory(plan, out);
     print_roads(plan, profile, out);
+    plan_print_anchor(plan, profile, out);
 }
 
 /* ---- JSON ---- */
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                                "weights", (json_int_t)stage->weights_bytes,
                                "gradients", (json_int_t)stage->gradients_bytes,
                                "optimizer", (json_int_t)stage->optimizer_bytes,
                                "activations", (json_int_t)stage->activations_bytes,
                                "buffers", (json_int_t)stage->buffers_bytes,
                                "sync", (json_int_t)stage->sync_bytes,
+                               "anchor", (json_int_t)stage->anchor_bytes,
                                "total", (json_int_t)stage->total_bytes);
     return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:o}",
                      "process", stage->process,
@@ -196,6 +198,13 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
                             "replicas", plan->replicas, "channels", (json_int_t)profile->hidden, "channels_kept",
                             (json_int_t)(profile->codec == CODEC_MASK ? plan->keep : profile->hidden), "tokens_per_step",
                             (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads, "cut", cut);
+    const struct plan_anchor *anchor = &plan->anchor;
+    if (all && anchor->there)
+        json_object_set_new(all, "anchor", json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "host", profile->hosts[anchor->host].name, "threads",
+                                                     anchor->threads, "memory_bytes", (json_int_t)anchor->memory_bytes, "snapshot_bytes",
+                                                     (json_int_t)anchor->snapshot_bytes, "basis_bytes", (json_int_t)anchor->basis_bytes,
+                                                     "staleness_steps", (json_int_t)profile->anchor_staleness, "every_steps",
+                                                     (json_int_t)profile->anchor_every));
     if (!all)
         BUG("the plan cannot be written as JSON");
     json_dumpf(all, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

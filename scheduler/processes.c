@@ -8,13 +8,13 @@
 #include "ssh/base/text.h"
 
 static struct process *add(struct processes *processes, struct record *record, const char *name, int host,
-                           const struct plan_stage *stage)
+                           const struct plan_stage *stage, bool is_anchor)
 {
     struct process *process = &processes->all[processes->count++];
     struct record_process *row = record_find_process(record, name);
     if (!row) {
         row = &record->processes[record->process_count++];
-        *row = (struct record_process){.row = {.role = stage ? ROLE_STAGE : ROLE_AGENT,
+        *row = (struct record_process){.row = {.role = stage ? ROLE_STAGE : is_anchor ? ROLE_ANCHOR : ROLE_AGENT,
                                                .incarnation = 1,
                                                .heard_ns_ago = UINT64_MAX,
                                                .compute_share = (double)NAN}};
@@ -28,7 +28,7 @@ static struct process *add(struct processes *processes, struct record *record, c
         row->row.layers = (uint16_t)stage->layers;
     }
     record_touch(record, &row->version);
-    *process = (struct process){.record = row, .stage = stage, .host = host};
+    *process = (struct process){.record = row, .stage = stage, .host = host, .is_anchor = is_anchor};
     if (row->row.state == PROCESS_EXITED)
         record_text(process->ending, sizeof process->ending, "%s", row->row.waiting);
     return process;
@@ -41,19 +41,24 @@ void processes_init(struct processes *processes, const struct profile *profile, 
     for (int64_t i = 0; i < profile->host_count; i++) {
         char name[WIRE_NAME + 8];
         snprintf(name, sizeof name, "agent@%s", profile->hosts[i].name);
-        add(processes, record, name, (int)i, NULL);
+        add(processes, record, name, (int)i, NULL, false);
     }
     processes->agents = processes->count;
     for (int i = 0; i < plan->stage_count; i++)
-        add(processes, record, plan->stages[i].process, plan->stages[i].host, &plan->stages[i]);
-    for (size_t i = 0; i < processes->count; i++)
+        add(processes, record, plan->stages[i].process, plan->stages[i].host, &plan->stages[i], false);
+    processes->everybody = processes->count;
+    if (plan->anchor.there) { /* behind those that are waited for */
+        add(processes, record, "anchor", plan->anchor.host, NULL, true);
+        processes->everybody = processes->count--;
+    }
+    for (size_t i = 0; i < processes->everybody; i++)
         if (processes->all[i].record->row.pid > 0 && processes->all[i].record->row.state != PROCESS_EXITED)
             processes->all[i].gone_ns = now_ns; /* was here before we began: has to come back */
 }
 
 struct process *processes_find(struct processes *processes, const char *name)
 {
-    for (size_t i = 0; i < processes->count; i++)
+    for (size_t i = 0; i < processes->everybody; i++)
         if (strcmp(processes->all[i].record->row.process, name) == 0)
             return &processes->all[i];
     return NULL;
@@ -61,7 +66,7 @@ struct process *processes_find(struct processes *processes, const char *name)
 
 struct process *processes_of_handle(struct processes *processes, const void *handle)
 {
-    for (size_t i = 0; i < processes->count; i++)
+    for (size_t i = 0; i < processes->everybody; i++)
         if (processes->all[i].handle == handle)
             return &processes->all[i];
     return NULL;
@@ -70,6 +75,11 @@ struct process *processes_of_handle(struct processes *processes, const void *han
 struct process *processes_agent(struct processes *processes, const struct process *stage)
 {
     return &processes->all[stage->host];
+}
+
+struct process *processes_anchor(struct processes *processes)
+{
+    return processes->everybody > processes->count ? &processes->all[processes->count] : NULL;
 }
 
 struct process *processes_stage(struct processes *processes, int index)
@@ -117,12 +127,13 @@ static int check_life(const struct process *process, const struct wire_hello *he
     if (incarnation < row->incarnation)
         return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s is too old, %u has taken its place", incarnation,
                        row->process, row->host, row->incarnation);
-    if (process->stage && incarnation > row->incarnation)
+    bool worker = process->stage || process->is_anchor;
+    if (worker && incarnation > row->incarnation)
         return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s was never asked for, the newest is %u",
                        incarnation, row->process, row->host, row->incarnation);
-    if (process->stage && !process->record->spawned)
+    if (worker && !process->record->spawned)
         return why_set(why, ERR_REFUSED, "%s on host %s was not asked to start yet", row->process, row->host);
-    if (process->stage && row->state == PROCESS_EXITED)
+    if (worker && row->state == PROCESS_EXITED)
         return why_set(why, ERR_REFUSED, "incarnation %u of %s on host %s is over: %s", incarnation, row->process, row->host,
                        process->ending[0] ? process->ending : "its agent reported its end");
     if (process->handle && hello->pid != row->pid)

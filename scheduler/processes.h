@@ -16,7 +16,8 @@
 
 struct process {
     struct record_process *record;
-    const struct plan_stage *stage; /* NULL of an agent */
+    const struct plan_stage *stage; /* NULL of an agent and of the anchor */
+    bool is_anchor;
     int host;                       /* index into profile->hosts */
     void *handle;                   /* its road to us; NULL = none now */
     bool assigned;                  /* of a stage: ASSIGN was sent on this road */
@@ -31,8 +32,9 @@ struct process {
 struct processes {
     const struct profile *profile;
     const struct plan *plan;
-    struct process all[RECORD_PROCESSES];
-    size_t count, agents; /* all[0..agents) are agents */
+    struct process all[RECORD_PROCESSES + 1];
+    size_t count, agents; /* all[0..agents) are agents, all[agents..count) stages */
+    size_t everybody;     /* with the anchor, if there is one: all[count] */
 };
 
 /* Rows that are in the record already keep their state (adoption). */
@@ -41,6 +43,7 @@ void processes_init(struct processes *processes, const struct profile *profile, 
 struct process *processes_find(struct processes *processes, const char *name);
 struct process *processes_of_handle(struct processes *processes, const void *handle);
 struct process *processes_agent(struct processes *processes, const struct process *stage);
+struct process *processes_anchor(struct processes *processes); /* NULL: there is none */
 struct process *processes_stage(struct processes *processes, int index); /* of the plan */
 
 /* May this one speak? Returns its process, or NULL with the reason. */

@@ -16,7 +16,7 @@
 #include "profiles/profile.h"
 #include "ssh/wire/wire.h"
 
-#define RECORD_PROCESSES (PROFILE_MAX_STAGES + PROFILE_HOSTS)
+#define RECORD_PROCESSES (PROFILE_MAX_STAGES + PROFILE_HOSTS + 1) /* and the anchor */
 #define RECORD_ROADS 2500 /* both directions of all roads of a plan, two lanes each, and some of former ones */
 #define RECORD_KNOBS 64
 #define RECORD_LEDGER 256
@@ -60,6 +60,16 @@ struct record_ledger {
     uint64_t from_step;         /* asked for from this step on */
 };
 
+struct record_anchor { /* flipped and the like 0, host "": there is none */
+    uint64_t version;
+    struct wire_anchor_row row;
+};
+
+struct record_meter {
+    uint64_t version;
+    struct wire_meter row; /* step 0: nothing yet */
+};
+
 struct record_event {
     uint64_t version;
     struct wire_event_row row; /* id 0 = empty slot */
@@ -73,6 +83,8 @@ struct record {
     uint64_t newest_event, newest_ledger; /* ids; 0 = none */
     size_t process_count, road_count, knob_count;
     struct record_state state;
+    struct record_anchor anchor;
+    struct record_meter meters[MATRIX_CLASSES];
     struct record_process processes[RECORD_PROCESSES];
     struct record_road roads[RECORD_ROADS];
     struct record_knob knobs[RECORD_KNOBS];

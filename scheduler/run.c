@@ -175,7 +175,8 @@ int run_hello(struct run *run, void *handle, const struct wire_hello *hello, uin
     row->nonce = hello->host_nonce ? hello->host_nonce : row->nonce;
     record_text(row->announce, sizeof row->announce, "%s", hello->announce);
     record_touch(run->record, &row->version);
-    process_set_state(run, process, !process->stage || row->ready == READY_ROADS ? PROCESS_READY : PROCESS_STARTED);
+    bool ready = process->stage ? row->ready == READY_ROADS : !process->is_anchor || row->ready == READY_LOADED;
+    process_set_state(run, process, ready ? PROCESS_READY : PROCESS_STARTED);
     run_say(run, EVENT_INFO, process, "hello", "%s on host %s says hello%s, pid %u", row->row.process, row->row.host,
             back ? " again" : "", hello->pid);
     return 0;
@@ -186,6 +187,8 @@ void run_welcome(struct run *run, void *handle)
     struct process *process = processes_of_handle(&run->processes, handle);
     if (!process)
         return;
+    if (run->ending == ENDING_NOT && (process->is_anchor || process->stage))
+        anchor_welcome(run, process);
     if (run->ending != ENDING_NOT) {
         ending_welcome(run, process);
     } else if (run_phase(run) == PHASE_FORMING) {
@@ -221,6 +224,8 @@ void run_gone(struct run *run, void *handle, int err, const char *reason)
     process->gone_ns = clock_now_ns();
     if (process->stage)
         forget_sent(run, process);
+    else if (process->is_anchor)
+        process->assigned = false;
     else if (run->ending != ENDING_NOT && err == 0)
         process_set_state(run, process, PROCESS_EXITED);
     bool expected = run->ending != ENDING_NOT || row->state == PROCESS_EXITED;
@@ -314,7 +319,7 @@ static void refresh(struct run *run)
         forming_deadline(run);
     if (run_phase(run) == PHASE_TRAINING)
         watch_silence(run);
-    for (size_t i = 0; i < run->processes.count; i++)
+    for (size_t i = 0; i < run->processes.everybody; i++)
         refresh_process(run, &run->processes.all[i]);
     state->row.trained_ns = trained_ns(run);
     state->row.mask_rate = knobs_profile(run->knobs)->mask_rate;
@@ -330,6 +335,7 @@ void run_tick(struct run *run)
         ending_advance(run);
     if (run_phase(run) == PHASE_FORMING && now_ns >= run->deadline_ns)
         forming_deadline(run);
+    anchor_tick(run);
     if (now_ns - run->refreshed_ns >= REFRESH_NS)
         refresh(run);
 }
@@ -378,6 +384,7 @@ struct run *run_new(const struct profile *profile, const struct plan *plan, uint
     run->knobs = knobs_new(profile, plan->replicas, record);
     run->numbers = numbers_new(&run->plan, record);
     processes_init(&run->processes, &run->profile, &run->plan, record, run->since_ns);
+    anchor_begin(run);
     struct wire_run_state *state = &record->state.row;
     if (state->phase != 0) {
         adopt(run);

@@ -36,7 +36,7 @@ static int on_process(struct run *run, struct process *agent, const void *payloa
     struct process *process = processes_find(&run->processes, report->process);
     if (run->ending != ENDING_NOT && report->exit_code == 0)
         quiet.reason[0] = '\0'; /* it did as it was told: its last words are none */
-    if (!process || !process->stage || process->host != agent->host)
+    if (!process || (!process->stage && !process->is_anchor) || process->host != agent->host)
         return why_set(why, ERR_INVALID, "%s reports '%s', which is no process of its host", agent->record->row.process,
                        report->process);
     struct wire_process_row *row = &process->record->row;
@@ -63,7 +63,10 @@ static int on_process(struct run *run, struct process *agent, const void *payloa
     process_ending(process, report, process->ending, sizeof process->ending);
     record_text(row->waiting, sizeof row->waiting, "%s", process->ending);
     process_set_state(run, process, PROCESS_EXITED);
-    stage_ended(run, process);
+    if (process->is_anchor)
+        anchor_ended(run);
+    else
+        stage_ended(run, process);
     return 0;
 }
 
@@ -78,7 +81,10 @@ static int on_ready(struct run *run, struct process *process, const void *payloa
         row->ready = ready->state;
         run->record->urgent = true;
         text_from_bytes(ready->memory_bytes, memory, sizeof memory);
-        if (ready->state == READY_LOADED)
+        if (process->is_anchor)
+            run_say(run, EVENT_INFO, process, "loaded", "the anchor on host %s holds the whole model: %llu parameters, %s", row->row.host,
+                    (unsigned long long)ready->parameters, memory);
+        else if (ready->state == READY_LOADED)
             run_say(run, EVENT_INFO, process, "loaded", "%s on host %s holds layers %u–%u: %llu parameters in %s",
                     row->row.process, row->row.host, row->row.first_layer, row->row.first_layer + row->row.layers - 1u,
                     (unsigned long long)ready->parameters, memory);
@@ -86,7 +92,9 @@ static int on_ready(struct run *run, struct process *process, const void *payloa
             process_set_state(run, process, PROCESS_READY);
     }
     record_touch(run->record, &row->version);
-    if (run_phase(run) == PHASE_FORMING)
+    if (process->is_anchor)
+        anchor_ready(run, process);
+    else if (run_phase(run) == PHASE_FORMING)
         forming_advance(run);
     return 0;
 }
@@ -233,11 +241,17 @@ static int on_knob_used(struct run *run, struct process *process, const void *pa
 static int on_sample(struct run *run, struct process *process, const void *payload, struct why *why)
 {
     const struct wire_sample *sample = payload;
+    if (process->is_anchor) {
+        run->sink.sample(process->record->row.process, sample, run->arg);
+        return anchor_sample(run, sample, why);
+    }
     struct wire_process_row *row = &process->record->row;
     if (sample->step > run->record->state.row.steps)
         return why_set(why, ERR_INVALID, "%s samples step %llu of a run of %llu", row->process,
                        (unsigned long long)sample->step, (unsigned long long)run->record->state.row.steps);
     numbers_sample(run->numbers, (int)(process->stage - run->plan.stages), sample);
+    if (process->stage->stage == run->plan.stages_per_replica - 1 && sample->kind == STAMP_TRAIN)
+        anchor_step(run);
     run->sink.sample(row->process, sample, run->arg);
     if (sample->kind != STAMP_TRAIN)
         return 0;
@@ -255,7 +269,7 @@ static int on_road_sample(struct run *run, struct process *process, const void *
 {
     const struct wire_road_sample *sample = payload;
     const struct process *peer = processes_find(&run->processes, sample->peer);
-    if (!peer || !peer->stage)
+    if (!peer || (!peer->stage && !peer->is_anchor))
         return why_set(why, ERR_INVALID, "%s samples a road to '%s', which is no stage of this run",
                        process->record->row.process, sample->peer);
     numbers_road_sample(run->numbers, process->record->row.process, sample, clock_now_ns());
@@ -267,19 +281,20 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
 {
     static const struct {
         enum wire_type type;
-        uint8_t agent, stage; /* who may say it */
+        uint8_t agent, stage, anchor; /* who may say it */
         int (*take)(struct run *run, struct process *process, const void *payload, struct why *why);
     } messages[] = {
-        {WIRE_PROCESS, 1, 0, on_process}, {WIRE_EVENT, 1, 1, on_event},
-        {WIRE_READY, 0, 1, on_ready},     {WIRE_DONE, 0, 1, on_done},
-        {WIRE_SAMPLE, 0, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, on_road_sample},
-        {WIRE_KNOB_USED, 0, 1, on_knob_used}, {WIRE_SAVED, 0, 1, on_saved}, {WIRE_OUTER, 0, 1, on_outer},
+        {WIRE_PROCESS, 1, 0, 0, on_process}, {WIRE_EVENT, 1, 1, 1, on_event},
+        {WIRE_READY, 0, 1, 1, on_ready},     {WIRE_DONE, 0, 1, 0, on_done},
+        {WIRE_SAMPLE, 0, 1, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, 1, on_road_sample},
+        {WIRE_KNOB_USED, 0, 1, 0, on_knob_used}, {WIRE_SAVED, 0, 1, 0, on_saved}, {WIRE_OUTER, 0, 1, 0, on_outer},
+        {WIRE_MARK, 0, 1, 1, anchor_mark},   {WIRE_METER, 0, 1, 0, anchor_meter},
     };
     struct process *process = processes_of_handle(&run->processes, handle);
     if (!process)
         return why_set(why, ERR_GONE, "this road has no process (any more)");
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++)
-        if (messages[i].type == type && (process->stage ? messages[i].stage : messages[i].agent))
+        if (messages[i].type == type && (process->stage ? messages[i].stage : process->is_anchor ? messages[i].anchor : messages[i].agent))
             return messages[i].take(run, process, payload, why);
     const struct wire_message *message = wire_find((uint16_t)type);
     return why_set(why, ERR_INVALID, "%s may not say %s to kedged", process->record->row.process,

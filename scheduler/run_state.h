@@ -6,6 +6,7 @@
 #define KEDGE_SCHEDULER_RUN_STATE_H
 
 #include "profiles/timeouts.h"
+#include "scheduler/anchor.h"
 #include "scheduler/drift.h"
 #include "scheduler/events.h"
 #include "scheduler/knobs.h"
@@ -34,6 +35,7 @@ struct run {
     struct knobs *knobs;
     struct numbers *numbers;
     struct drift drift;
+    struct anchor anchor;
     uint64_t since_ns, deadline_ns; /* of forming or ending: what is awaited now */
     uint64_t training_since_ns;     /* 0 = not training */
     uint64_t trained_before_ns;     /* before that */

@@ -20,6 +20,8 @@ enum table_id {
     TABLE_KNOBS,
     TABLE_LEDGER,
     TABLE_EVENTS,
+    TABLE_ANCHOR,
+    TABLE_METERS,
     TABLE_SAMPLES,      /* struct tables_sample */
     TABLE_ROAD_SAMPLES, /* struct tables_sample */
     TABLE_COUNT,

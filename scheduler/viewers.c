@@ -46,6 +46,8 @@ static const struct kind kinds[] = {
     ROWS(WIRE_PROCESS_ROW, processes, process_count, record_process),
     ROWS(WIRE_ROAD_ROW, roads, road_count, record_road),
     ROWS(WIRE_KNOB_ROW, knobs, knob_count, record_knob),
+    RING(WIRE_ANCHOR_ROW, anchor, 1, record_anchor),
+    RING(WIRE_METER_ROW, meters, MATRIX_CLASSES, record_meter),
     RING(WIRE_LEDGER_ROW, ledger, RECORD_LEDGER, record_ledger),
     RING(WIRE_EVENT_ROW, events, RECORD_EVENTS, record_event),
 };
@@ -77,6 +79,12 @@ static bool is_wanted(const struct viewer *viewer, enum wire_type type, const vo
     const struct wire_road_row *road = row;
     const struct wire_event_row *event = row;
     const struct wire_ledger_row *ledger = row;
+    const struct wire_anchor_row *anchor = row;
+    const struct wire_meter *meter = row;
+    if (type == WIRE_ANCHOR_ROW)
+        return anchor->host[0] != '\0';
+    if (type == WIRE_METER_ROW)
+        return meter->step > 0;
     if (type == WIRE_ROAD_ROW)
         return road->lane == LANE_ACT || road->sent_bytes > 0;
     if (type == WIRE_EVENT_ROW)

@@ -92,7 +92,7 @@ void subspace_eigen(double *a, int64_t n, double *values, double *vectors)
         vectors[i * n + i] = 1;
         scale += fabs(a[i * n + i]);
     }
-    for (int sweep = 0; sweep < SWEEPS && off_diagonal(a, n) > 1e-30 * scale * scale; sweep++)
+    for (int sweep = 0; sweep < SWEEPS && off_diagonal(a, n) > 1e-25 * scale * scale; sweep++)
         for (int64_t p = 0; p < n; p++)
             for (int64_t q = p + 1; q < n; q++)
                 rotate(a, vectors, n, p, q);

@@ -369,12 +369,13 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     struct stage_memory memory = {
         .weights = weights.floats * sizeof(float),
         .gradients = shape->frozen ? 0 : weights.floats * sizeof(float),
-        .optimizer = shape->frozen ? 0 : 2 * weights.floats * sizeof(float),
+        .optimizer = shape->frozen || shape->judges ? 0 : 2 * weights.floats * sizeof(float),
+        .corrections = shape->corrects ? weights.floats * sizeof(float) : 0,
         .activations = activations.floats * sizeof(float),
         .scratch = scratch.floats * sizeof(float),
         .host = shape->first ? (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) : 0,
         .parameters = weights.parameters,
     };
-    memory.total = memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.scratch + memory.host;
+    memory.total = memory.weights + memory.gradients + memory.optimizer + memory.corrections + memory.activations + memory.scratch + memory.host;
     return memory;
 }

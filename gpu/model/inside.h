@@ -22,6 +22,8 @@ struct stage {
     struct carve_tensor *tensors;                             /* [at.tensors] */
     float *weights, *gradients, *moments[2];                  /* device, at.floats each */
     float *activations, *scratch;                             /* device */
+    float *corrections;                                       /* device, at.floats, where the stage corrects; NULL */
+    bool *corrected;                                          /* [at.tensors]: its gradient in `corrections` counts */
     uint32_t *ids;                                            /* host, of all slots */
     struct slot *slots;
     float *frequency;                                         /* host, [head_width / 2] */

@@ -44,12 +44,14 @@ struct stage_shape {
     int64_t sequences, tokens;   /* largest micro-batch */
     int64_t slots;               /* micro-batches in flight */
     bool frozen;                 /* forward only: gradients and optimiser are not taken */
+    bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
+    bool corrects;               /* a second block of gradients is taken: stage_correction */
     bool recompute;              /* keep only a stage's input; run forward again before backward */
     int64_t head_rows, head_columns; /* logits held at a time; 0 = 512 × 4096 */
 };
 
 struct stage_memory { /* bytes, exactly what stage_new takes for them; a field is 0 when its block is not taken */
-    uint64_t weights, gradients, optimizer, activations, scratch; /* device blocks */
+    uint64_t weights, gradients, optimizer, corrections, activations, scratch; /* device blocks */
     uint64_t host;                                                /* token ids of the slots */
     uint64_t total;
     uint64_t parameters;
@@ -109,6 +111,18 @@ void stage_zero_gradients(struct stage *stage);
 /* One AdamW step number t = 1, 2, … (settings->correction1 and 2 are computed from it); then gradients are zero. Decay
  * applies to 2-D tensors only. */
 void stage_step(struct stage *stage, const struct adamw *settings, int64_t t);
+
+/* Of a stage that `corrects`: where the gradient of tensor `index` lies and where a corrected one, or any other copy of it, may be put; device
+ * memory. Once a tensor is said to be corrected, stage_gradient_squares counts the correction, and stage_step takes AdamW's first moment from
+ * it and the second from the gradient; after that step nothing is corrected. */
+float *stage_gradient_of(struct stage *stage, int index);
+float *stage_correction(struct stage *stage, int index);
+void stage_corrected(struct stage *stage, int index);
+/* All weights but the last stage's tied copy, tensor behind tensor in the order of stage_tensor, as bf16 words in host memory. The words of all
+ * stages of a model, one behind the other, are those of the whole model on one stage. */
+int64_t stage_word_count(const struct stage_shape *shape);
+void stage_words_get(struct stage *stage, uint16_t *words);
+void stage_words_set(struct stage *stage, const uint16_t *words);
 
 /* A tied head on more than one stage: first and last hold a copy of the embedding, equal from the start, and stay equal
  * because both step with the sum of both gradients. Who drives the stages does, after the last backward and before

@@ -6,24 +6,28 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "gpu/model/inside.h"
 #include "ssh/base/mem.h"
-
-enum { FIRST_OF_TRAINING = 1, LAST_OF_TRAINING = 3 }; /* of the blocks below */
 
 static int take_blocks(struct stage *stage)
 {
     struct {
         float **block;
         size_t floats;
+        bool wanted;
     } blocks[] = {
-        {&stage->weights, stage->at.floats},          {&stage->gradients, stage->at.floats},
-        {&stage->moments[0], stage->at.floats},       {&stage->moments[1], stage->at.floats},
-        {&stage->activations, stage->kept.floats},    {&stage->scratch, stage->work.floats},
+        {&stage->weights, stage->at.floats, true},
+        {&stage->gradients, stage->at.floats, !stage->shape.frozen},
+        {&stage->moments[0], stage->at.floats, !stage->shape.frozen && !stage->shape.judges},
+        {&stage->moments[1], stage->at.floats, !stage->shape.frozen && !stage->shape.judges},
+        {&stage->corrections, stage->at.floats, stage->shape.corrects},
+        {&stage->activations, stage->kept.floats, true},
+        {&stage->scratch, stage->work.floats, true},
     };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        if (stage->shape.frozen && i >= FIRST_OF_TRAINING && i <= LAST_OF_TRAINING)
+        if (!blocks[i].wanted)
             continue;
         *blocks[i].block = stage->ops->alloc(stage->device, blocks[i].floats * sizeof(float));
         if (!*blocks[i].block)
@@ -50,6 +54,7 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
     carve_scratch(shape, &new->work);
     new->tensors = mem_array((size_t)new->at.tensors, sizeof *new->tensors);
     carve_weights(shape, &new->at, new->tensors);
+    new->corrected = mem_array((size_t)new->at.tensors, sizeof *new->corrected);
     new->slots = mem_array((size_t)shape->slots, sizeof *new->slots);
     new->frequency = mem_array((size_t)shape->model.head_width / 2, sizeof(float));
     model_frequency(&shape->model, new->frequency);
@@ -76,12 +81,13 @@ void stage_free(struct stage *stage)
     if (!stage)
         return;
     float *blocks[] = {stage->weights,    stage->gradients,   stage->moments[0],
-                       stage->moments[1], stage->activations, stage->scratch};
+                       stage->moments[1], stage->activations, stage->scratch, stage->corrections};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         if (blocks[i])
             stage->ops->free(stage->device, blocks[i]);
     mem_large_free(stage->ids);
     mem_free(stage->tensors);
+    mem_free(stage->corrected);
     mem_free(stage->slots);
     mem_free(stage->frequency);
     mem_free(stage);
@@ -251,8 +257,9 @@ double stage_gradient_squares(struct stage *stage)
     double squares = 0;
     for (int i = 0; i < stage->at.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
+        const float *gradients = stage->corrected[i] ? stage->corrections : stage->gradients;
         if (t->offset != stage_tied_copy(stage))
-            squares += stage->ops->sum_squares(stage->device, stage->gradients + t->offset, t->rows * t->columns);
+            squares += stage->ops->sum_squares(stage->device, gradients + t->offset, t->rows * t->columns);
     }
     return squares;
 }
@@ -260,11 +267,42 @@ double stage_gradient_squares(struct stage *stage)
 void stage_zero_gradients(struct stage *stage)
 {
     stage->ops->fill(stage->device, stage->gradients, 0, (int64_t)stage->at.floats);
+    memset(stage->corrected, 0, (size_t)stage->at.tensors * sizeof *stage->corrected);
+}
+
+float *stage_gradient_of(struct stage *stage, int index)
+{
+    BUG_IF(index < 0 || index >= stage->at.tensors);
+    return stage->gradients + stage->tensors[index].offset;
+}
+
+float *stage_correction(struct stage *stage, int index)
+{
+    BUG_IF(index < 0 || index >= stage->at.tensors || !stage->corrections);
+    return stage->corrections + stage->tensors[index].offset;
+}
+
+void stage_corrected(struct stage *stage, int index)
+{
+    BUG_IF(index < 0 || index >= stage->at.tensors || !stage->corrections);
+    stage->corrected[index] = true;
+}
+
+/* AdamW is about to add (1 − β1)·g to β1·m, and to learn v from g: make m such that the sum has the corrected gradient in it. */
+static void steer(struct stage *stage, const struct carve_tensor *tensor, const struct adamw *settings)
+{
+    const struct ops *ops = stage->ops;
+    float *difference = stage->corrections + tensor->offset;
+    int64_t count = tensor->rows * tensor->columns;
+    ops->scale(stage->device, difference, -1, count);
+    ops->add(stage->device, difference, stage->gradients + tensor->offset, count);
+    ops->scale(stage->device, difference, -settings->gradient_scale * (1 - settings->beta1) / settings->beta1, count);
+    ops->add(stage->device, stage->moments[0] + tensor->offset, difference, count);
 }
 
 void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
 {
-    BUG_IF(t < 1);
+    BUG_IF(t < 1 || stage->shape.frozen || stage->shape.judges);
     struct adamw now = *settings;
     now.correction1 = (float)(1 - pow((double)settings->beta1, (double)t));
     now.correction2 = (float)(1 - pow((double)settings->beta2, (double)t));
@@ -272,6 +310,8 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
         const struct carve_tensor *tensor = &stage->tensors[i];
         size_t at = tensor->offset;
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
+        if (stage->corrected[i])
+            steer(stage, tensor, &now);
         stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, stage->moments[0] + at,
                           stage->moments[1] + at, tensor->rows * tensor->columns, &now);
     }

@@ -177,6 +177,41 @@ uint64_t stage_hash(struct stage *stage)
     return hash_finish(hash);
 }
 
+/* ---- as words ---- */
+
+int64_t stage_word_count(const struct stage_shape *shape)
+{
+    struct carve_weights weights;
+    carve_weights(shape, &weights, NULL);
+    bool copy = shape->model.tied && shape->last && !shape->first;
+    return (int64_t)weights.parameters - (copy ? shape->model.vocabulary * shape->model.hidden : 0);
+}
+
+void stage_words_get(struct stage *stage, uint16_t *words)
+{
+    for (int i = 0; i < stage->at.tensors; i++) {
+        const struct carve_tensor *t = &stage->tensors[i];
+        if (t->offset == stage_tied_copy(stage))
+            continue;
+        stage->ops->pack(stage->device, (uint8_t *)words, stage->weights + t->offset, t->rows, t->columns, FORMAT_BF16);
+        words += t->rows * t->columns;
+    }
+    stage->ops->finish(stage->device);
+}
+
+void stage_words_set(struct stage *stage, const uint16_t *words)
+{
+    for (int i = 0; i < stage->at.tensors; i++) {
+        const struct carve_tensor *t = &stage->tensors[i];
+        if (t->offset == stage_tied_copy(stage))
+            continue;
+        stage->ops->unpack(stage->device, stage->weights + t->offset, (const uint8_t *)words, t->rows, t->columns, FORMAT_BF16);
+        words += t->rows * t->columns;
+    }
+    stage->ops->finish(stage->device);
+    stage->resident = -1;
+}
+
 /* ---- out ---- */
 
 static int save_tensor(struct stage *stage, const struct carve_tensor *t, struct safetensors_out *out, float *piece, struct why *why)

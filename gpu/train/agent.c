@@ -190,7 +190,7 @@ static int start_child(struct agent *agent, struct child *child, const struct wi
     snprintf(timeout, sizeof timeout, "%" PRIu64 "ms", agent->arguments.timeout_ns / CLOCK_MS);
     snprintf(mark, sizeof mark, "KEDGE_RUN=%016" PRIx64, agent->arguments.run_id);
     log_path(agent, spawn->process, log, sizeof log);
-    const char *argv[24] = {program,         "stage",
+    const char *argv[24] = {program,         spawn->role == ROLE_ANCHOR ? "anchor" : "stage",
                             "--folder",      agent->arguments.folder,
                             "--name",        spawn->process,
                             "--host",        agent->arguments.host,
@@ -309,7 +309,7 @@ static int take_spawn(struct agent *agent, const void *message, struct why *why)
 {
     const struct wire_spawn *spawn = message;
     struct child *child = find_child(agent, spawn->process);
-    if (spawn->role != ROLE_STAGE || strchr(spawn->process, '/') || spawn->process[0] == '.' || spawn->process[0] == '\0')
+    if ((spawn->role != ROLE_STAGE && spawn->role != ROLE_ANCHOR) || strchr(spawn->process, '/') || spawn->process[0] == '.' || spawn->process[0] == '\0')
         return why_set(why, ERR_INVALID, "'%s' as a %s is nothing that this agent can start", spawn->process,
                        wire_role_name(spawn->role));
     if (agent->stopping)

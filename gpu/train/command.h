@@ -26,6 +26,7 @@ struct worker_arguments {
 
 int agent_main(int count, char **words);
 int stage_main(int count, char **words);
+int anchor_main(int count, char **words);
 int probe_main(int count, char **words);
 int export_main(int count, char **words);
 int prepare_main(int count, char **words); /* data prepare … */

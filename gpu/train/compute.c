@@ -181,6 +181,26 @@ static int accept_knob(struct compute *compute, struct letter *letter)
     return 0;
 }
 
+static int accept_capture(struct compute *compute, struct letter *letter)
+{
+    struct wire_capture capture;
+    if (wire_decode(WIRE_CAPTURE, letter->payload, letter->bytes, &capture, NULL) < 0)
+        BUG("the loop thread let a bad CAPTURE pass");
+    if (compute->first)
+        drive_capture(compute, &capture);
+    return 0;
+}
+
+static int accept_use(struct compute *compute, struct letter *letter)
+{
+    struct wire_use use;
+    if (wire_decode(WIRE_USE, letter->payload, letter->bytes, &use, NULL) < 0)
+        BUG("the loop thread let a bad USE pass");
+    if (compute->first)
+        drive_use(compute, &use);
+    return 0;
+}
+
 static int accept_save(struct compute *compute, struct letter *letter)
 {
     struct wire_save save;
@@ -197,7 +217,7 @@ static const struct {
 } acceptors[] = {
     {WIRE_ACT, accept_act},   {WIRE_GRAD, accept_grad},   {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
     {WIRE_TIED, accept_tied}, {WIRE_SYNC, accept_sync},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},
-    {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},   {WIRE_AGREE, accept_agree},
+    {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},   {WIRE_AGREE, accept_agree}, {WIRE_CAPTURE, accept_capture}, {WIRE_USE, accept_use},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)
@@ -233,6 +253,7 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
         .tokens = profile->sequence,
         .slots = slots,
         .recompute = profile->recompute,
+        .corrects = correct_is_wanted(profile),
     };
 }
 
@@ -267,9 +288,9 @@ static void tell_data(const char *text, void *arg)
     compute_say(arg, EVENT_WARN, 0, "data", "%s", text);
 }
 
-static int load_data(struct compute *compute, struct why *why)
+int compute_open_data(const struct profile *profile, int threads, void (*tell_cb)(const char *text, void *arg), void *arg,
+                      struct data **data, struct why *why)
 {
-    const struct profile *profile = &compute->settings.profile;
     struct tokenizer *tokenizer = NULL;
     int err = profile->tokenizer == TOKENIZER_MODEL ? tokenizer_open(profile->model_path, &tokenizer, why) : 0;
     if (err)
@@ -281,21 +302,27 @@ static int load_data(struct compute *compute, struct why *why)
         .template = (enum chat_template)profile->data_template,
         .skip_bad_lines = profile->bad_lines == BAD_LINES_SKIP,
         .vocabulary = (uint32_t)profile->vocabulary,
-        .threads = compute->settings.assign.threads,
+        .threads = threads,
         .order = profile->data_windows == WINDOWS_EPOCHS ? DATA_EPOCHS : DATA_RANDOM,
         .micro_batches = profile->micro_batches,
         .sequences = profile->micro_batch,
-        .tell_cb = tell_data,
-        .arg = compute,
+        .tell_cb = tell_cb,
+        .arg = arg,
     };
-    err = data_open(&settings, &compute->data, why);
+    err = data_open(&settings, data, why);
     tokenizer_close(tokenizer);
+    return err ? err : data_check(*data, profile->sequence, profile->validation_windows, why);
+}
+
+static int load_data(struct compute *compute, struct why *why)
+{
+    int err = compute_open_data(&compute->settings.profile, compute->settings.assign.threads, tell_data, compute, &compute->data, why);
     if (err)
         return err;
     if (data_masked(compute->data) && compute->stages > 1)
         return why_set(why, ERR_INVALID, "data.path: some tokens are not to be learned (questions, markup), and the last "
                        "stage cannot be told which; use pipeline.stages = 1");
-    return data_check(compute->data, profile->sequence, profile->validation_windows, why);
+    return 0;
 }
 
 static int load_backend(struct compute *compute, struct why *why)
@@ -336,6 +363,8 @@ static int load(struct compute *compute, struct why *why)
     if (!err && compute->first)
         err = load_data(compute, why);
     struct stage_shape shape = shape_of(&compute->settings, compute->slots);
+    if (!err)
+        err = correct_load(compute, &shape, why);
     return err ? err : siblings_load(compute, &shape, why);
 }
 
@@ -506,6 +535,11 @@ free_made:
     return err;
 }
 
+struct stage_shape compute_shape(const struct compute_settings *settings)
+{
+    return shape_of(settings, 1);
+}
+
 int compute_start(struct compute *compute, struct mail *mail, struct why *why)
 {
     compute->mail = mail;
@@ -535,6 +569,7 @@ void compute_free(struct compute *compute)
     for (int64_t i = 0; compute->tied && i < tied_pieces(&compute->settings.profile, compute->stages); i++)
         mem_free(compute->tied[i].payload);
     siblings_free(compute->siblings);
+    correct_free(compute);
     data_close(compute->data);
     measures_free(&compute->measures); /* it may be looking at what the codecs measured */
     codec_free(compute->up.codec);

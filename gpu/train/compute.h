@@ -13,12 +13,17 @@
 #include "profiles/profile.h"
 #include "ssh/wire/wire.h"
 
+struct snap;
+struct bases;
+
 struct compute_settings {
     struct profile profile;
     struct wire_assign assign;                       /* without its tail */
     char name[WIRE_NAME];                            /* ours, "r0s1" */
     char folder[512]; /* of the run */
     char upstream[WIRE_NAME], downstream[WIRE_NAME]; /* names of the neighbours, "" where there is none */
+    struct snap *snap;   /* where snapshots go; NULL: none are taken here. Outlives the compute, as */
+    struct bases *bases; /* where the anchor's directions come from; NULL: there is no anchor */
 };
 
 struct compute;
@@ -27,7 +32,13 @@ struct compute;
 int compute_new(const struct compute_settings *settings, struct compute **compute, struct why *why);
 /* Most letters and bytes that credit allows in the mail of this stage, and in the queue of its ACT lane. */
 void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes);
+struct stage_shape;
+struct stage_shape compute_shape(const struct compute_settings *settings); /* of one micro-batch in flight */
 int compute_start(struct compute *compute, struct mail *mail, struct why *why);
+struct data;
+/* What a profile's [data] names, checked for its windows. */
+int compute_open_data(const struct profile *profile, int threads, void (*tell_cb)(const char *text, void *arg), void *arg,
+                      struct data **data, struct why *why);
 void compute_join(struct compute *compute); /* waits for the thread: MAIL_ENDED says when that is short */
 void compute_free(struct compute *compute);
 

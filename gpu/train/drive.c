@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu/math/filter.h"
 #include "gpu/train/inside.h"
 
 #define BAD_MOST 3 /* steps in a row that are not finite */
@@ -165,6 +166,53 @@ static bool statistics_serve(struct compute *compute, uint64_t step, uint32_t ve
     return serve;
 }
 
+static void tell_mark(struct compute *compute, enum snapshot_mark kind, uint64_t version, uint64_t step)
+{
+    struct wire_mark mark = {.mark = (uint8_t)kind, .version = version, .step = step};
+    compute_tell(compute, WIRE_MARK, &mark, step);
+}
+
+/* How much of the correction is taken: less and less of directions that are older than the limit. */
+static double mix_now(struct compute *compute, uint64_t step)
+{
+    struct drive *drive = &compute->drive;
+    const struct profile *profile = &compute->settings.profile;
+    if (profile->anchor_filter == ANCHOR_SHRINK)
+        return profile->anchor_mix;
+    uint64_t age = drive->basis ? step - drive->basis : 0;
+    double fade = filter_fade(age, (uint64_t)profile->anchor_limit);
+    if (drive->basis && fade < 1 && !drive->faded_told)
+        compute_say(compute, EVENT_WARN, step, "anchor-old", "the anchor's directions in use are of step %" PRIu64 ", %" PRIu64
+                    " steps ago: anchor.mix fades from now on, to nothing at %" PRIu64 " steps", drive->basis, age,
+                    2 * (uint64_t)profile->anchor_limit);
+    drive->faded_told = fade < 1;
+    return drive->basis ? profile->anchor_mix * fade : 0;
+}
+
+static void stamp_anchor(struct compute *compute, uint64_t step, struct wire_stamp *stamp)
+{
+    struct drive *drive = &compute->drive;
+    if (!compute->correct && !compute->settings.snap)
+        return;
+    if (drive->capture_wanted && step >= drive->capture_from) {
+        stamp->capture = 1;
+        drive->capture_wanted = false;
+    }
+    if (compute->correct && drive->use.version && step >= drive->use.from_step) {
+        uint64_t version = drive->use.version;
+        drive->use.version = 0;
+        if (step - version > (uint64_t)compute->settings.profile.anchor_limit) {
+            compute_say(compute, EVENT_WARN, step, "anchor-dropped", "the anchor's directions of step %" PRIu64 " came too late, at step %"
+                        PRIu64 ": they are not used (anchor.limit)", version, step);
+        } else {
+            drive->basis = version;
+            tell_mark(compute, MARK_USED, version, step);
+        }
+    }
+    stamp->basis = drive->basis;
+    stamp->mix = compute->correct ? (float)mix_now(compute, step) : 0;
+}
+
 static void stamp_training(struct compute *compute, uint64_t step, struct wire_stamp *stamp)
 {
     const struct profile *profile = &compute->settings.profile;
@@ -172,6 +220,7 @@ static void stamp_training(struct compute *compute, uint64_t step, struct wire_s
     stamp->kind = STAMP_TRAIN;
     stamp->micro_batches = (uint16_t)profile->micro_batches;
     stamp->learning_rate = (float)(profile->learning_rate * rate_factor(&compute->rate, step));
+    stamp_anchor(compute, step, stamp);
     stamp->codec_version = measures_name(compute, step, stamp->apply);
     if (compute->down.codec && statistics_serve(compute, step, stamp->codec_version))
         stamp->keep = (uint16_t)codec_keep(&compute->down.settings, profile->mask_rate);
@@ -187,6 +236,18 @@ static bool calibration_is_due(const struct compute *compute)
 {
     return compute->down.codec && !compute->measures.calibrated && compute->drive.next < compute->drive.last &&
            measures_calibrates(&compute->settings.profile);
+}
+
+void drive_capture(struct compute *compute, const struct wire_capture *capture)
+{
+    compute->drive.capture_wanted = true;
+    compute->drive.capture_from = capture->from_step;
+}
+
+void drive_use(struct compute *compute, const struct wire_use *use)
+{
+    if (use->version > compute->drive.basis)
+        compute->drive.use = *use;
 }
 
 static void stamp_evaluation(const struct compute *compute, struct wire_stamp *stamp)

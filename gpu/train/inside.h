@@ -52,6 +52,11 @@ struct drive {
     int bad_in_row;
     struct wire_knob knobs[KNOBS_MOST];
     int knob_count;
+    bool capture_wanted;
+    uint64_t capture_from;
+    struct wire_use use;                     /* version 0: none is asked for */
+    uint64_t basis;                          /* in use; 0 = none */
+    bool faded_told;
     struct knob_used used[KNOBS_MOST]; /* ring: kedged may say a knob again after its road was lost */
     unsigned used_count;
 };
@@ -97,6 +102,7 @@ struct compute {
     uint64_t *forward_ns;        /* [slots] */
     struct letter *tied;         /* [tied_pieces], first stage: the last stage's part until our own is complete */
     int64_t tied_arrived[2];     /* pieces since the newest stamp, by the side they came from */
+    struct correct *correct;     /* NULL: gradients are not corrected */
     struct siblings *siblings;   /* the same stage of other replicas; NULL = there is one replica */
     uint64_t memory_bytes;
 
@@ -171,6 +177,16 @@ bool agree_takes(const struct compute *compute, const char *name);
 void agree_stamp(const struct compute *compute, struct wire_stamp *stamp);
 void siblings_report(const struct compute *compute, struct wire_sample *sample); /* the newest wait for them */
 
+/* ---- correct.c: gradients, by the anchor's directions ---- */
+struct correct;
+bool correct_is_wanted(const struct profile *profile);
+int correct_load(struct compute *compute, const struct stage_shape *shape, struct why *why);
+void correct_free(struct compute *compute);
+int correct_switch(struct compute *compute);     /* to the version of the stamp */
+void correct_half(struct compute *compute);      /* after every backward: keeps the gradient of the first half of the step */
+void correct_gradients(struct compute *compute); /* after the last one, before the norm is computed */
+void correct_report(struct compute *compute);
+
 /* ---- drive.c: stage 0 ---- */
 /* The stamp of the pass that comes next; false when there is none now (held, not started, finished). */
 bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step);
@@ -184,6 +200,8 @@ bool drive_take_agreed_knob(struct compute *compute, uint64_t step, struct wire_
 bool drive_has_used(const struct compute *compute, uint64_t ledger);
 void drive_used_knob(struct compute *compute, const struct wire_knob *knob, uint64_t step);
 void drive_save(struct compute *compute, const struct wire_save *save);
+void drive_capture(struct compute *compute, const struct wire_capture *capture);
+void drive_use(struct compute *compute, const struct wire_use *use);
 
 /* ---- save.c ---- */
 void save_weights(struct compute *compute); /* of the step of the pass; a failure is told to kedged and ends nothing */

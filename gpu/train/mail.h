@@ -22,15 +22,25 @@
 #include "ssh/base/why.h"
 #include "ssh/link/loop.h"
 
-#define MAIL_REPLICAS 16 /* = PROFILE_MAX_REPLICAS */
+#define MAIL_REPLICAS 16  /* = PROFILE_MAX_REPLICAS */
+#define MAIL_PROCESSES 64 /* = PROFILE_MAX_STAGES */
 
 /* The sibling of replica r is MAIL_SIBLINGS + r. */
-enum mail_road { MAIL_UPSTREAM, MAIL_DOWNSTREAM, MAIL_CONTROL, MAIL_SIBLINGS, MAIL_ROADS = MAIL_SIBLINGS + MAIL_REPLICAS };
+enum mail_road {
+    MAIL_UPSTREAM,
+    MAIL_DOWNSTREAM,
+    MAIL_CONTROL,
+    MAIL_SIBLINGS,
+    MAIL_ANCHOR = MAIL_SIBLINGS + MAIL_REPLICAS, /* of a stage */
+    MAIL_STAGES,                                 /* of the anchor: stage i of the plan is MAIL_STAGES + i */
+    MAIL_ROADS = MAIL_STAGES + MAIL_PROCESSES,
+};
 
 /* Letters of the compute thread to the loop thread that never travel. */
 enum mail_type {
     MAIL_FAILED = 0xff00, /* loading failed: the payload is the sentence, micro_batch the enum err, negated */
     MAIL_ENDED,           /* the compute thread returns: join it */
+    MAIL_FLIPPED,         /* to the anchor's compute thread: a whole snapshot is here; its version is `step` */
 };
 
 struct letter {

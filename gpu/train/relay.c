@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu/train/anchor.h"
+#include "gpu/train/ship.h"
 #include "gpu/train/worker.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
@@ -18,6 +20,8 @@
 
 static void check_ready(struct worker *worker)
 {
+    if (worker->is_anchor) /* its roads come and go */
+        return;
     bool upstream = worker->assign.stage == 0 || roads_stand(worker->roads, MAIL_UPSTREAM);
     bool downstream = worker->assign.stage + 1 == worker->assign.stages || roads_stand(worker->roads, MAIL_DOWNSTREAM);
     bool siblings = true;
@@ -48,8 +52,11 @@ static void on_look(void *arg)
 static void on_road_up(enum mail_road side, void *arg)
 {
     struct worker *worker = arg;
-    (void)side;
     measure(worker);
+    if (worker->is_anchor)
+        anchor_road(worker->anchor, (int)side - MAIL_STAGES, worker);
+    else if (side == MAIL_ANCHOR)
+        ship_road(worker, true);
     check_ready(worker);
 }
 
@@ -66,8 +73,13 @@ static void on_road_lost(enum mail_road side, const char *peer, int err, const c
 {
     struct worker *worker = arg;
     char text[WIRE_TEXT];
-    (void)side;
     snprintf(text, sizeof text, "lost %s: %.300s", peer, reason);
+    if (side >= MAIL_ANCHOR) {
+        if (!worker->is_anchor)
+            ship_road(worker, false);
+        log_at(LOG_WARN, "stage", "%s", text);
+        return; /* nobody waits for it */
+    }
     stage_say(worker, err ? EVENT_ALERT : EVENT_WARN, err ? "peer-lost" : "peer-left", text);
     break_off(worker, text);
 }
@@ -102,6 +114,10 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;
+    if (side == MAIL_ANCHOR)
+        return ship_message(worker, header, payload, bytes, why);
+    if (side >= MAIL_STAGES)
+        return anchor_message(worker->anchor, (int)side - MAIL_STAGES, header, payload, bytes, worker, why);
     while (i < sizeof allowed / sizeof *allowed && (allowed[i].type != header->type || allowed[i].side != place))
         i++;
     if (i == sizeof allowed / sizeof *allowed)
@@ -176,6 +192,7 @@ static void on_telemetry(void *arg)
     struct worker *worker = arg;
     loop_timer_set(worker->telemetry, TELEMETRY_NS);
     relay_tell_roads(worker);
+    ship_report(worker);
 }
 
 static void take_ready(struct worker *worker, const struct letter *letter)
@@ -233,6 +250,22 @@ static void take_outer(struct worker *worker, const struct letter *letter)
     control_send(worker->control, WIRE_OUTER, &outer);
 }
 
+static void take_mark(struct worker *worker, const struct letter *letter)
+{
+    struct wire_mark mark;
+    if (wire_decode(WIRE_MARK, letter->payload, letter->bytes, &mark, NULL) < 0)
+        BUG("a MARK of our own cannot be read");
+    control_send(worker->control, WIRE_MARK, &mark);
+}
+
+static void take_meter(struct worker *worker, const struct letter *letter)
+{
+    struct wire_meter meter;
+    if (wire_decode(WIRE_METER, letter->payload, letter->bytes, &meter, NULL) < 0)
+        BUG("a METER of our own cannot be read");
+    control_sample(worker->control, WIRE_METER, &meter, meter.matrix_class, false);
+}
+
 static void take_failed(struct worker *worker, const struct letter *letter)
 {
     char text[600];
@@ -243,7 +276,10 @@ static void take_failed(struct worker *worker, const struct letter *letter)
 static void take_ended(struct worker *worker, const struct letter *letter)
 {
     (void)letter;
-    compute_join(worker->compute);
+    if (worker->is_anchor)
+        anchor_join(worker->anchor);
+    else
+        compute_join(worker->compute);
     worker->ended = true;
     stage_check_over(worker);
 }
@@ -256,7 +292,7 @@ static void take_letter(struct worker *worker, struct letter *letter)
     } takers[] = {
         {WIRE_SAMPLE, send_sample},       {WIRE_READY, take_ready},   {WIRE_DONE, take_done},   {WIRE_EVENT, take_event},
         {WIRE_KNOB_USED, take_knob_used}, {WIRE_OUTER, take_outer},   {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
-        {WIRE_SAVED, take_saved},
+        {WIRE_SAVED, take_saved},         {WIRE_MARK, take_mark},     {WIRE_METER, take_meter},
     };
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
         if (takers[i].type == letter->type) {
@@ -301,7 +337,7 @@ void relay_open(struct worker *worker, uint64_t profile_hash, size_t queue_bytes
         .run_id = worker->arguments.run_id,
         .uplink_bps = worker->assign.uplink_bps,
         .incarnation = (uint32_t)worker->arguments.incarnation,
-        .hello = {.role = ROLE_STAGE, .profile_hash = profile_hash},
+        .hello = {.role = worker->is_anchor ? ROLE_ANCHOR : ROLE_STAGE, .profile_hash = profile_hash},
         .queue_bytes = queue_bytes,
     };
     control_hello(&settings.hello);

@@ -15,7 +15,7 @@
 #define SIDES MAIL_ROADS /* MAIL_CONTROL is none of ours and stays empty */
 #define ENDS_MOST (MAIL_ROADS + 8)
 
-_Static_assert((int)MAIL_REPLICAS == PROFILE_MAX_REPLICAS, "a side for every sibling");
+_Static_assert((int)MAIL_REPLICAS == PROFILE_MAX_REPLICAS && (int)MAIL_PROCESSES == PROFILE_MAX_STAGES, "a side for everybody");
 #define STRANGER (-1)
 #define PAUSE_FIRST_NS (50 * CLOCK_MS)
 
@@ -69,6 +69,12 @@ static void lose(struct side *side, int err, const char *reason)
     side->roads->callbacks.lost((enum mail_road)(side - side->roads->sides), side->road.peer, err, reason, side->roads->arg);
 }
 
+/* Between a stage and the anchor: may be lost and come back. */
+static bool comes_back(const struct side *side)
+{
+    return side - side->roads->sides >= MAIL_ANCHOR;
+}
+
 static void end_clear(struct end *end)
 {
     loop_timer_free(end->patience);
@@ -88,7 +94,7 @@ static struct side *side_of_peer(struct roads *roads, const char *name)
 
 static int check_peer(const struct roads *roads, const struct wire_hello *peer, struct why *why)
 {
-    if (peer->role != ROLE_STAGE)
+    if (peer->role != ROLE_STAGE && peer->role != ROLE_ANCHOR)
         return why_set(why, ERR_REFUSED, "%s is a %s; data roads are for stages", peer->name, wire_role_name(peer->role));
     if (peer->profile_hash != roads->settings.hello.profile_hash)
         return why_set(why, ERR_REFUSED, "%s works by another profile (hash %016" PRIx64 ", here it is %016" PRIx64 ")",
@@ -101,6 +107,7 @@ static void adopt(struct side *side, struct end *end)
     end->side = (int)(side - side->roads->sides);
     side->end = end;
     side->up = true;
+    side->pause_ns = PAUSE_FIRST_NS;
     loop_timer_unset(side->redial);
     loop_timer_unset(side->deadline);
     loop_timer_unset(end->patience);
@@ -118,6 +125,8 @@ static int on_up(struct link *link, const struct wire_hello *peer, void *arg, st
     struct side *side = end->side == STRANGER ? side_of_peer(roads, peer->name) : &roads->sides[end->side];
     if (side && strcmp(side->road.peer, peer->name) != 0)
         return why_set(why, ERR_REFUSED, "%s answers where %s should be", peer->name, side->road.peer);
+    if (side && (peer->role == ROLE_ANCHOR) != (side == &roads->sides[MAIL_ANCHOR]))
+        return why_set(why, ERR_REFUSED, "%s says that it is a %s", peer->name, wire_role_name(peer->role));
     if (side && (side->up || side->lost || (end->side == STRANGER && side->road.dial)))
         return why_set(why, ERR_REFUSED, "the road to %s is there already", peer->name);
     end->up = true;
@@ -155,9 +164,11 @@ static void on_down(struct link *link, int err, const char *reason, void *arg)
     if (side && side->end == end) {
         side->end = NULL;
         side->up = false;
-        if (stood || err == ERR_REFUSED) {
+        if (stood && comes_back(side) && !roads->closing)
+            roads->callbacks.lost((enum mail_road)(side - roads->sides), side->road.peer, err, reason, roads->arg);
+        if (!comes_back(side) && (stood || err == ERR_REFUSED)) {
             lose(side, err, reason);
-        } else if (!roads->closing) {
+        } else if (!roads->closing && side->road.dial) {
             snprintf(side->reason, sizeof side->reason, "%s", reason);
             loop_timer_set(side->redial, side->pause_ns);
             side->pause_ns = side->pause_ns * 2 < roads->settings.timeouts.redial_ns ? side->pause_ns * 2
@@ -241,6 +252,8 @@ static void dial(void *arg)
     road = record(roads, road, side->road.peer, &why);
     if (road)
         side->end = end_new(roads, road, (int)(side - roads->sides));
+    else if (comes_back(side))
+        loop_timer_set(side->redial, roads->settings.timeouts.redial_ns);
     else
         lose(side, why.err, why.text);
 }
@@ -263,13 +276,20 @@ static void on_deadline(void *arg)
 
 void roads_expect(struct roads *roads, const struct wire_road *road)
 {
-    static const uint8_t sides[] = {[ROAD_UPSTREAM] = MAIL_UPSTREAM, [ROAD_DOWNSTREAM] = MAIL_DOWNSTREAM, [ROAD_SIBLING] = MAIL_SIBLINGS};
-    BUG_IF(road->side == ROAD_SIBLING && road->replica >= MAIL_REPLICAS);
-    struct side *side = &roads->sides[sides[road->side] + (road->side == ROAD_SIBLING ? road->replica : 0)];
+    static const uint8_t sides[] = {[ROAD_UPSTREAM] = MAIL_UPSTREAM,
+                                    [ROAD_DOWNSTREAM] = MAIL_DOWNSTREAM,
+                                    [ROAD_SIBLING] = MAIL_SIBLINGS,
+                                    [ROAD_ANCHOR] = MAIL_ANCHOR,
+                                    [ROAD_STAGE] = MAIL_STAGES};
+    BUG_IF((road->side == ROAD_SIBLING && road->replica >= MAIL_REPLICAS) ||
+           (road->side == ROAD_STAGE && road->index >= MAIL_PROCESSES));
+    int nth = road->side == ROAD_SIBLING ? road->replica : road->side == ROAD_STAGE ? road->index : 0;
+    struct side *side = &roads->sides[sides[road->side] + nth];
     if (side->up || side->lost || roads->closing)
         return;
     side->road = *road;
-    loop_timer_set(side->deadline, roads->settings.timeouts.form_ns);
+    if (!comes_back(side))
+        loop_timer_set(side->deadline, roads->settings.timeouts.form_ns);
     if (road->dial) {
         loop_timer_set(side->redial, 0);
         return;
@@ -385,6 +405,21 @@ bool roads_sample(const struct roads *roads, enum mail_road index, enum wire_lan
     };
     memcpy(sample->peer, side->road.peer, sizeof sample->peer);
     return true;
+}
+
+uint64_t roads_queued_bytes(const struct roads *roads, enum mail_road index, enum wire_lane lane)
+{
+    struct link_counters counters = {0};
+    if (roads->sides[index].up)
+        link_get_counters(roads->sides[index].end->link, lane, &counters);
+    return counters.queued_bytes;
+}
+
+void roads_set_pace(struct roads *roads, enum mail_road index, uint64_t bits_per_second)
+{
+    uint64_t pace_bps = least_known(roads->settings.profile->link_rate_bps, bits_per_second);
+    if (roads->sides[index].up)
+        link_set_pace(roads->sides[index].end->link, pace_bps);
 }
 
 /* ---- life ---- */

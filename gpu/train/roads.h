@@ -1,7 +1,8 @@
 /*
  * The data roads of a stage: at most one upstream, one downstream, and one to the same stage of each other replica. kedged
  * names the neighbour and says who dials (ROAD); whoever comes in must be the one that was named, of this run and this profile. A dial that fails is tried again until
- * form_ns is over. A road that stood and is lost stays lost: the step in it is torn.
+ * form_ns is over. A road that stood and is lost stays lost: the step in it is torn. Roads between a stage and the anchor are dialled
+ * again for ever: nobody waits for them.
  *
  * All on the loop's thread.
  */
@@ -32,7 +33,7 @@ struct roads_callbacks {
     void (*up)(enum mail_road side, void *arg);
     int (*message)(enum mail_road side, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,
                    struct why *why);
-    /* Once per side. err 0: the peer said goodbye. */
+    /* Once per side, but for roads to and from the anchor. err 0: the peer said goodbye. */
     void (*lost)(enum mail_road side, const char *peer, int err, const char *reason, void *arg);
     void (*closed)(void *arg); /* after roads_close: nothing is left */
 };
@@ -50,6 +51,9 @@ void roads_measure(const struct roads *roads, struct mail_roads *measured);
 void roads_act_bytes(const struct roads *roads, uint64_t *sent, uint64_t *received);
 /* The lanes of a road as telemetry; false when there is nothing to tell of (side, lane). */
 bool roads_sample(const struct roads *roads, enum mail_road side, enum wire_lane lane, struct wire_road_sample *sample);
+/* Queued on a lane; 0 when there is no road. */
+uint64_t roads_queued_bytes(const struct roads *roads, enum mail_road side, enum wire_lane lane);
+void roads_set_pace(struct roads *roads, enum mail_road side, uint64_t bits_per_second); /* 0: as link.pace says */
 void roads_close(struct roads *roads, const char *reason, uint64_t linger_ns);
 
 #endif

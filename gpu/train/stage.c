@@ -15,7 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu/train/anchor.h"
 #include "gpu/train/places.h"
+#include "gpu/train/ship.h"
 #include "gpu/train/worker.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
@@ -23,6 +25,11 @@
 #include "ssh/base/mem.h"
 
 /* ---- the end ---- */
+
+bool stage_is_assigned(const struct worker *worker)
+{
+    return worker->compute || worker->anchor;
+}
 
 void stage_check_over(struct worker *worker)
 {
@@ -49,7 +56,7 @@ void stage_stop(struct worker *worker, int err, const char *reason, uint64_t gra
     loop_timer_set(worker->deadline, patience_ns);
     if (worker->mail)
         mail_order(worker->mail, MAIL_STOP);
-    worker->ended = worker->ended || !worker->compute;
+    worker->ended = worker->ended || !stage_is_assigned(worker);
     listener_free(worker->listener);
     worker->listener = NULL;
     if (worker->roads)
@@ -129,12 +136,18 @@ static int begin_compute(struct worker *worker, uint64_t profile_hash, struct wh
     memcpy(settings->folder, worker->arguments.folder, sizeof settings->folder);
     neighbour(worker, worker->assign.stage - 1, settings->upstream);
     neighbour(worker, worker->assign.stage + 1, settings->downstream);
-    int err = compute_new(settings, &worker->compute, why);
+    int err = worker->is_anchor ? anchor_new(settings, &worker->anchor, why) : ship_open(worker, settings, why);
+    if (!err && !worker->is_anchor)
+        err = compute_new(settings, &worker->compute, why);
     if (!err) {
-        compute_bounds(settings, &letters, &bytes);
+        if (worker->is_anchor)
+            anchor_bounds(worker->anchor, &letters, &bytes);
+        else
+            compute_bounds(settings, &letters, &bytes);
         worker->mail = mail_new(worker->loop, relay_on_mail, worker, letters, bytes);
         relay_open(worker, profile_hash, bytes);
-        err = compute_start(worker->compute, worker->mail, why);
+        err = worker->is_anchor ? anchor_start(worker->anchor, worker->mail, why)
+                                : compute_start(worker->compute, worker->mail, why);
         worker->ended = err != 0;
     }
     mem_free(settings);
@@ -145,7 +158,7 @@ static int take_assign(struct worker *worker, const void *message, struct why *w
 {
     const struct wire_assign *assign = message;
     struct why reason = {0};
-    if (worker->compute)
+    if (stage_is_assigned(worker))
         return 0; /* said again: `up` has told what we are */
     int err = profile_from_settings(assign->settings.data, assign->settings.bytes, &worker->profile, &reason);
     if (!err) {
@@ -194,7 +207,7 @@ static int take_start(struct worker *worker, const void *message, struct why *wh
 {
     (void)message;
     char text[WIRE_TEXT];
-    if (!worker->compute)
+    if (!stage_is_assigned(worker))
         return why_set(why, ERR_INVALID, "a START came before the ASSIGN");
     if (worker->broken) {
         snprintf(text, sizeof text, "cannot go on: %.340s", worker->broken_why);
@@ -204,10 +217,18 @@ static int take_start(struct worker *worker, const void *message, struct why *wh
     return 0;
 }
 
+static int take_grant(struct worker *worker, const void *message, struct why *why)
+{
+    if (!worker->snap)
+        return why_set(why, ERR_INVALID, "a GRANT came to one that sends no snapshots");
+    ship_grant(worker, message);
+    return 0;
+}
+
 static int take_nothing(struct worker *worker, const void *message, struct why *why)
 {
     (void)message;
-    return worker->compute ? 0 : why_set(why, ERR_INVALID, "the ASSIGN is still missing");
+    return stage_is_assigned(worker) ? 0 : why_set(why, ERR_INVALID, "the ASSIGN is still missing");
 }
 
 static int on_control(const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg, struct why *why)
@@ -219,7 +240,8 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
     } takers[] = {
         {WIRE_ASSIGN, false, take_assign}, {WIRE_ROAD, false, take_road},   {WIRE_STOP, false, take_stop},
         {WIRE_START, true, take_start},    {WIRE_HOLD, true, take_nothing}, {WIRE_KNOB, true, take_nothing},
-        {WIRE_SAVE, true, take_nothing},
+        {WIRE_SAVE, true, take_nothing},   {WIRE_CAPTURE, true, take_nothing}, {WIRE_USE, true, take_nothing},
+        {WIRE_GRANT, false, take_grant},
     };
     union {
         struct wire_assign assign;
@@ -229,6 +251,9 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         struct wire_hold hold;
         struct wire_knob knob;
         struct wire_save save;
+        struct wire_capture capture;
+        struct wire_use use;
+        struct wire_grant grant;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;
@@ -239,7 +264,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
     int err = wire_decode(header->type, payload, bytes, &decoded, why);
     if (!err)
         err = takers[i].take(worker, &decoded, why);
-    if (!err && takers[i].computes) {
+    if (!err && takers[i].computes && !worker->is_anchor) {
         struct letter letter = {
             .type = header->type, .road = MAIL_CONTROL, .payload = mem_copy(payload, bytes), .bytes = bytes};
         err = mail_post(worker->mail, &letter);
@@ -305,7 +330,7 @@ static void dial_control(struct worker *worker)
         .credentials = worker->credentials,
         .run_id = worker->arguments.run_id,
         .incarnation = (uint32_t)worker->arguments.incarnation,
-        .hello = {.role = ROLE_STAGE},
+        .hello = {.role = worker->is_anchor ? ROLE_ANCHOR : ROLE_STAGE},
         .timeouts = worker->timeouts,
     };
     memcpy(settings.head, worker->arguments.head, sizeof settings.head);
@@ -347,7 +372,7 @@ static int begin(struct worker *worker, struct why *why)
 
 static void end(struct worker *worker)
 {
-    if (worker->compute && !worker->ended) /* it is in the middle of a computation: memory goes with the process */
+    if (stage_is_assigned(worker) && !worker->ended) /* it is in the middle of a computation: memory goes with the process */
         _exit(command_exit(worker->exit_err));
     loop_timer_free(worker->deadline);
     loop_timer_free(worker->telemetry);
@@ -358,17 +383,20 @@ static void end(struct worker *worker)
     control_free(worker->control);
     mail_free(worker->mail);
     compute_free(worker->compute);
+    anchor_free(worker->anchor);
+    ship_free(worker);
     loop_free(worker->loop);
     credentials_free(worker->credentials);
     mem_free(worker);
     log_close();
 }
 
-int stage_main(int count, char **words)
+static int worker_main(int count, char **words, bool is_anchor)
 {
     static const char *const needs[] = {"--folder", "--name", "--host", "--head", "--listen", "--incarnation", NULL};
     struct worker *worker = mem_new(sizeof *worker);
     struct why why = {0};
+    worker->is_anchor = is_anchor;
     int err = command_arguments(count, words, needs, &worker->arguments, &why);
     if (!err)
         err = open_log(&worker->arguments, &why);
@@ -386,4 +414,14 @@ int stage_main(int count, char **words)
     }
     end(worker);
     return command_exit(err);
+}
+
+int stage_main(int count, char **words)
+{
+    return worker_main(count, words, false);
+}
+
+int anchor_main(int count, char **words)
+{
+    return worker_main(count, words, true);
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "gpu/train/inside.h"
+#include "gpu/train/snap.h"
 #include "ssh/base/clock.h"
 #include "ssh/wire/frame.h"
 
@@ -179,10 +180,14 @@ static int step_backward(struct compute *compute)
         err = tied_send(compute, MAIL_UPSTREAM);
     else if (trains && ends && compute->first)
         err = tied_add(compute);
+    if (trains)
+        correct_half(compute);
     if (trains && ends && !err)
         err = siblings_average(compute);
     if (err)
         return err;
+    if (trains && ends)
+        correct_gradients(compute);
     if (learns && ends)
         squares = pass->squares = stage_gradient_squares(compute->model) + later;
     if (learns && !compute->first)
@@ -259,7 +264,7 @@ static int phase_check(struct compute *compute)
         return compute_halt(compute, compute->pass.step,
                             "the stamp of step %" PRIu64 " applies an optimiser step that was not computed here",
                             compute->pass.step);
-    return 0;
+    return correct_switch(compute);
 }
 
 static int phase_stamp(struct compute *compute)
@@ -306,6 +311,21 @@ static int phase_save(struct compute *compute)
 {
     if (compute->pass.stamp.kind == STAMP_SAVE)
         save_weights(compute);
+    return 0;
+}
+
+/* The weights that the step begins with, for the anchor. */
+static int phase_capture(struct compute *compute)
+{
+    struct pass *pass = &compute->pass;
+    uint64_t before_ns = clock_now_ns();
+    if (pass->stamp.kind != STAMP_TRAIN || !pass->stamp.capture || !compute->settings.snap)
+        return 0;
+    snap_capture(compute->settings.snap, compute->model, pass->step);
+    struct wire_mark mark = {.mark = MARK_CAPTURED, .version = pass->step, .step = pass->step,
+                             .total = snap_full_bytes(compute->settings.snap), .elapsed_ns = clock_now_ns() - before_ns};
+    compute_tell(compute, WIRE_MARK, &mark, pass->step);
+    pass->compute_ns += mark.elapsed_ns;
     return 0;
 }
 
@@ -385,6 +405,7 @@ static int phase_report(struct compute *compute)
         .skipped = compute->optimizer.skipped,
     };
     siblings_report(compute, &sample);
+    correct_report(compute);
     if (pass->stamp.kind == STAMP_TRAIN || (pass->stamp.kind == STAMP_EVALUATE && compute->last))
         compute_tell(compute, WIRE_SAMPLE, &sample, pass->step);
     if (pass->stamp.kind == STAMP_FINISH)
@@ -398,6 +419,7 @@ static int (*const phases[])(struct compute *compute) = {
     phase_stamp,         /* pass it on before our own work, so that later stages settle meanwhile */
     phase_settle,        /* apply or drop the optimiser step that the stamp judges */
     phase_sync,          /* other replicas: what is due is merged, what is next is sent */
+    phase_capture,       /* a snapshot for the anchor, if the stamp asks for it */
     phase_save,          /* write the weights, if the stamp asks for it */
     phase_micro_batches, /* 1F1B: forward, backward, what crosses, what is waited for */
     phase_owe,           /* a new optimiser step is owed; stage 0 judges it */

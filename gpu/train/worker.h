@@ -13,6 +13,17 @@
 #include "gpu/train/mail.h"
 #include "gpu/train/roads.h"
 
+struct snap;
+struct bases;
+struct anchor;
+
+/* How far the snapshot is that is being sent. */
+struct ship {
+    struct wire_grant grant;
+    uint64_t sent_bytes, chunks, of;
+    struct loop_timer *look;
+};
+
 struct worker {
     struct worker_arguments arguments;
     struct loop *loop;
@@ -27,7 +38,12 @@ struct worker {
     struct wire_assign assign;
     struct roads *roads; /* NULL before ASSIGN */
     struct mail *mail;
-    struct compute *compute;
+    struct compute *compute; /* of a stage, */
+    struct anchor *anchor;   /* or of the anchor */
+    bool is_anchor;
+    struct snap *snap;       /* of a stage whose weights go to the anchor */
+    struct bases *bases;     /* of a stage that is corrected */
+    struct ship ship;
 
     struct wire_ready ready; /* state 0: not loaded yet */
     struct wire_saved saved; /* the newest weights; file "" = none yet */
@@ -45,6 +61,8 @@ struct worker {
 void stage_stop(struct worker *worker, int err, const char *reason, uint64_t grace_ns);
 void stage_check_over(struct worker *worker); /* end when everything that ends by itself has */
 void stage_say(struct worker *worker, enum event_level level, const char *code, const char *text);
+
+bool stage_is_assigned(const struct worker *worker);
 
 /* ---- relay.c ---- */
 void relay_open(struct worker *worker, uint64_t profile_hash, size_t queue_bytes); /* the data roads, and their telemetry */

@@ -52,7 +52,8 @@ static const struct wire_field assign_fields[] = {
     FIELD(assign, settings),
 };
 static const struct wire_field road_fields[] = {
-    FIELD(road, peer), FLAG(road, dial), RANGE(road, side, ROAD_UPSTREAM, ROAD_SIBLING), FIELD(road, replica), FIELD(road, address),
+    FIELD(road, peer), FLAG(road, dial), RANGE(road, side, ROAD_UPSTREAM, ROAD_STAGE), FIELD(road, replica), FIELD(road, index),
+    FIELD(road, address),
 };
 static const struct wire_field ready_fields[] = {
     RANGE(ready, state, READY_LOADED, READY_ROADS), FIELD(ready, parameters), FIELD(ready, memory_bytes),
@@ -79,6 +80,7 @@ static const struct wire_field stamp_fields[] = {
     FIELD(stamp, learning_rate), FIELD(stamp, clip_scale), FLAG(stamp, apply), FIELD(stamp, mask_rate),
     FIELD(stamp, codec_version), FIELD(stamp, sync_every), FIELD(stamp, sync_rank), FIELD(stamp, sync_rate),
     FIELD(stamp, sync_merge), FIELD(stamp, sync_since), FIELD(stamp, sync_number),
+    FLAG(stamp, capture), FIELD(stamp, basis), FIELD(stamp, mix),
 };
 static const struct wire_field act_fields[] = {
     FIELD(act, sequences), FIELD(act, tokens), RANGE(act, id_bytes, 1, 4), FIELD(act, mask_checksum), FIELD(act, body),
@@ -114,6 +116,42 @@ static const struct wire_field agree_fields[] = {
 static const struct wire_field outer_fields[] = {
     FIELD(outer, round), FIELD(outer, step), FIELD(outer, fragment), FLAG(outer, skipped), FIELD(outer, contributors),
     FIELD(outer, hash), FIELD(outer, sent_bytes),
+};
+static const struct wire_field capture_fields[] = {FIELD(capture, from_step)};
+static const struct wire_field grant_fields[] = {FIELD(grant, version), FIELD(grant, bytes), FIELD(grant, rate_bps)};
+static const struct wire_field use_fields[] = {FIELD(use, version), FIELD(use, from_step)};
+static const struct wire_field mark_fields[] = {
+    RANGE(mark, mark, MARK_CAPTURED, MARK_AWAY), FIELD(mark, version), FIELD(mark, step), FIELD(mark, bytes),
+    FIELD(mark, total), FIELD(mark, elapsed_ns), FIELD(mark, value),
+};
+static const struct wire_field snapshot_fields[] = {
+    FIELD(snapshot, version), FIELD(snapshot, base), FIELD(snapshot, first_layer), FIELD(snapshot, layers),
+    FIELD(snapshot, chunks), FIELD(snapshot, words),
+};
+static const struct wire_field chunk_fields[] = {
+    FIELD(chunk, version), FIELD(chunk, chunk), RANGE(chunk, coding, CHUNK_WHOLE, CHUNK_DELTA), FIELD(chunk, hash),
+    FIELD(chunk, body),
+};
+static const struct wire_field held_fields[] = {
+    FIELD(held, version), FIELD(held, hash), FIELD(held, next), FIELD(held, chunks),
+};
+static const struct wire_field want_fields[] = {FIELD(want, version), FIELD(want, chunk)};
+static const struct wire_field basis_fields[] = {
+    FIELD(basis, version), FIELD(basis, matrix), FIELD(basis, matrices), FIELD(basis, rows), FIELD(basis, columns),
+    FIELD(basis, rank), FIELD(basis, energy), FIELD(basis, tokens), FIELD(basis, body),
+};
+static const struct wire_field meter_fields[] = {
+    FIELD(meter, step), FIELD(meter, version), RANGE(meter, matrix_class, MATRIX_Q, MATRIX_DOWN), FIELD(meter, matrices),
+    FIELD(meter, mix), FIELD(meter, gradient), FIELD(meter, corrected), FIELD(meter, changed), FIELD(meter, anchor),
+    FIELD(meter, aligned), FIELD(meter, inside), FIELD(meter, signal), FIELD(meter, noise),
+};
+static const struct wire_field anchor_row_fields[] = {
+    FIELD(anchor_row, host), FIELD(anchor_row, saying), FIELD(anchor_row, flipped), FIELD(anchor_row, used),
+    FIELD(anchor_row, pending), FIELD(anchor_row, versions), FIELD(anchor_row, staleness), FIELD(anchor_row, age),
+    FIELD(anchor_row, target), FIELD(anchor_row, mix), FIELD(anchor_row, eta_seconds), FIELD(anchor_row, delta_share),
+    FIELD(anchor_row, sent_bytes), FIELD(anchor_row, full_bytes), FIELD(anchor_row, cosine), FIELD(anchor_row, inside),
+    FIELD(anchor_row, norm_ratio), FIELD(anchor_row, changed), FIELD(anchor_row, noise), FIELD(anchor_row, compute_seconds),
+    FIELD(anchor_row, validation_loss), FIELD(anchor_row, validation_version),
 };
 static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
 static const struct wire_field run_state_fields[] = {
@@ -151,7 +189,7 @@ static const struct wire_field knob_row_fields[] = {
 };
 static const struct wire_field state_end_fields[] = {FIELD(state_end, newest_event)};
 static const struct wire_field order_fields[] = {
-    RANGE(order, kind, ORDER_SET, ORDER_CHECKPOINT), FIELD(order, request), FIELD(order, who), FIELD(order, name),
+    RANGE(order, kind, ORDER_SET, ORDER_SNAPSHOT), FIELD(order, request), FIELD(order, who), FIELD(order, name),
     FIELD(order, value),
 };
 static const struct wire_field reply_fields[] = {
@@ -178,7 +216,7 @@ static const struct wire_message messages[] = {
     ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
     ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
     ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (128 << 10)),
-    ROW(ROAD, road, "S→W", LANE_CONTROL, 4 + NAME_BYTES + ADDRESS_BYTES),
+    ROW(ROAD, road, "S→W", LANE_CONTROL, 6 + NAME_BYTES + ADDRESS_BYTES),
     ROW(READY, ready, "W→S", LANE_CONTROL, 17),
     ROW(START, start, "S→W", LANE_CONTROL, 16),
     ROW(HOLD, hold, "S→W", LANE_CONTROL, TEXT_BYTES),
@@ -191,11 +229,22 @@ static const struct wire_message messages[] = {
     ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),
     ROW(KNOB_USED, knob_used, "W→S", LANE_CONTROL, 16 + 2 * NAME_BYTES),
 
-    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 52),
+    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 65),
     ROW(ACT, act, "W→W downstream", LANE_ACT, 256 * MIB),
     ROW(GRAD, grad, "W→W upstream", LANE_ACT, 256 * MIB),
     ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
     ROW(TIED, tied, "W→W", LANE_ACT, 12 + 4 * WIRE_TIED_FLOATS),
+
+    ROW(CAPTURE, capture, "S→W", LANE_CONTROL, 8),
+    ROW(GRANT, grant, "S→W", LANE_CONTROL, 24),
+    ROW(USE, use, "S→W", LANE_CONTROL, 16),
+    ROW(MARK, mark, "W→S", LANE_CONTROL, 49),
+    ROW(SNAPSHOT, snapshot, "stage→anchor", LANE_BULK, 32),
+    ROW(CHUNK, chunk, "stage→anchor", LANE_BULK, 25 + 2 * WIRE_CHUNK_WORDS + 4096),
+    ROW(HELD, held, "anchor→stage", LANE_BULK, 28),
+    ROW(WANT, want, "anchor→stage", LANE_BULK, 12),
+    ROW(BASIS, basis, "anchor→stage", LANE_BULK, 42 + WIRE_BASIS_BYTES),
+    ROW(METER, meter, "W→S", LANE_TELEM, 87),
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 151),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
@@ -212,6 +261,8 @@ static const struct wire_message messages[] = {
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
     ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
+    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 160 + NAME_BYTES + TEXT_BYTES),
+    ROW(METER_ROW, meter, "S→C", LANE_TELEM, 87),
 
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
     ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),

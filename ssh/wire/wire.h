@@ -61,7 +61,17 @@ enum wire_type {
     WIRE_CODEC_STATE = 63, /* either way: versioned state of a boundary codec (channel means, bases) */
     WIRE_TIED = 64,        /* a piece of the gradient of a tied embedding: upstream the last stage's, downstream the sum */
 
-    /* 80–99 snapshots: reserved for the anchor */
+    /* 80–99 the anchor */
+    WIRE_CAPTURE = 80,  /* S→W (stage 0) have all stages of the replica keep the weights that a step begins with */
+    WIRE_GRANT = 81,    /* S→W so much of the snapshot may be sent, and how fast */
+    WIRE_USE = 82,      /* S→W (stage 0) correct by this version of the anchor's directions from a step on */
+    WIRE_MARK = 83,     /* W→S how far a snapshot or what came of it has got */
+    WIRE_SNAPSHOT = 84, /* stage→anchor, ahead of its chunks: what they will make */
+    WIRE_CHUNK = 85,    /* stage→anchor: some words of it, whole or as a difference */
+    WIRE_HELD = 86,     /* anchor→stage: what is held, and what has come of the next */
+    WIRE_WANT = 87,     /* anchor→stage: this chunk again, whole */
+    WIRE_BASIS = 88,    /* anchor→stage: the directions of one matrix */
+    WIRE_METER = 89,    /* W→S what the correction of a class of matrices did in a step */
 
     /* 100–119 telemetry, lane TELEM, latest wins per (type, key) */
     WIRE_SAMPLE = 100,      /* W→S one training step of one stage */
@@ -78,6 +88,8 @@ enum wire_type {
     WIRE_STATE_END = 127,   /* S→C everything current has been sent once */
     WIRE_ORDER = 128,       /* C→S set a knob, stop, pause, resume, write the weights */
     WIRE_REPLY = 129,       /* S→C to an order */
+    WIRE_ANCHOR_ROW = 130,  /* S→C the anchor: versions, ages, what it costs */
+    WIRE_METER_ROW = 131,   /* S→C newest sums of a class of matrices over all stages of replica 0 */
 
     /* 140–159 what the replicas exchange */
     WIRE_SYNC = 140,  /* W→W between siblings, lane SYNC: a piece of a contribution to a round */
@@ -149,13 +161,15 @@ struct wire_assign {
     struct wire_bytes settings; /* profile_to_settings: NAME=VALUE lines */
 };
 
-enum road_side { ROAD_UPSTREAM, ROAD_DOWNSTREAM, ROAD_SIBLING };
+enum road_side { ROAD_UPSTREAM, ROAD_DOWNSTREAM, ROAD_SIBLING, ROAD_ANCHOR, ROAD_STAGE };
 
 struct wire_road {
     char peer[WIRE_NAME];       /* process name */
     uint8_t dial;               /* 1: dial `address`; 0: the peer will dial us */
-    uint8_t side;               /* enum road_side: peer is the previous stage, the next one, the same one of another replica */
+    uint8_t side;               /* enum road_side: peer is the previous stage, the next one, the same one of another replica,
+                                   the anchor; of the anchor: a stage */
     uint16_t replica;           /* of the peer */
+    uint16_t index;             /* of a ROAD_STAGE: replica · stages + stage of the peer */
     char address[WIRE_ADDRESS];
 };
 
@@ -238,6 +252,9 @@ struct wire_stamp {
     uint16_t sync_rank;
     float sync_rate, sync_merge;
     uint64_t sync_since, sync_number; /* steps and rounds of the schedule count from here */
+    uint8_t capture;       /* TRAIN: keep the weights that this step begins with, as the snapshot of this number */
+    uint64_t basis;        /* version of the anchor's directions that correct this step's gradient; 0 = none */
+    float mix;             /* how much of the corrected gradient is taken; 0 = none of it */
 };
 
 struct wire_act {
@@ -269,6 +286,91 @@ struct wire_codec_state {
 struct wire_tied { /* first and last stage hold the same table; stages between pass it on, ahead of the last GRAD or the next STAMP */
     uint64_t first;         /* element of the table, counted row by row */
     struct wire_bytes body; /* fp32, little-endian */
+};
+
+/* ---- the anchor; a version is the number of the step that began with those weights ---- */
+
+#define WIRE_CHUNK_WORDS (1 << 19) /* bf16 words of a chunk; the last may be shorter */
+#define WIRE_BASIS_BYTES (64 << 20)
+
+struct wire_capture {
+    uint64_t from_step;
+};
+
+struct wire_grant {
+    uint64_t version;
+    uint64_t bytes;    /* of all of it so far */
+    uint64_t rate_bps; /* pace of the road to the anchor; 0 = none */
+};
+
+struct wire_use {
+    uint64_t version, from_step;
+};
+
+enum snapshot_mark {
+    MARK_CAPTURED = 1, /* stage: kept; total = bytes of it in full, elapsed = of the copy */
+    MARK_SHIPPED,      /* stage: bytes of it were sent, in chunks; total in full */
+    MARK_FLIPPED,      /* anchor: all stages' parts are here and are what their hashes say; bytes travelled of total in full */
+    MARK_COMPUTED,     /* anchor: its directions are on their way; elapsed = from the flip, value = the norm of its gradient */
+    MARK_DIRECTIONS,   /* stage: it holds the directions of this version */
+    MARK_USED,         /* stage 0: `step` was the first that used them */
+    MARK_AWAY,         /* stage: there is no road to the anchor */
+};
+
+struct wire_mark {
+    uint8_t mark;
+    uint64_t version, step;
+    uint64_t bytes, total;
+    uint64_t elapsed_ns;
+    double value;
+};
+
+struct wire_snapshot {
+    uint64_t version, base; /* base 0: all chunks are whole */
+    uint16_t first_layer, layers;
+    uint32_t chunks;
+    uint64_t words;         /* of this stage */
+};
+
+enum chunk_coding { CHUNK_WHOLE, CHUNK_DELTA }; /* gpu/train/delta.h */
+
+struct wire_chunk {
+    uint64_t version;
+    uint32_t chunk;
+    uint8_t coding;
+    uint64_t hash;          /* of the words that it makes */
+    struct wire_bytes body; /* zstd */
+};
+
+struct wire_held {
+    uint64_t version, hash;       /* 0 = nothing yet; hash of the hashes of the stage's chunks (ssh/base/hash.h) */
+    uint64_t next;                /* version that is coming; 0 = none */
+    uint32_t chunks;              /* of that: so many are here, from the first on */
+};
+
+struct wire_want {
+    uint64_t version;
+    uint32_t chunk;
+};
+
+struct wire_basis {
+    uint64_t version;
+    uint16_t matrix, matrices;  /* of the stage's decoder matrices, in the order of its tensors */
+    uint32_t rows, columns;
+    uint16_t rank;
+    double energy;              /* Σ of squares of the anchor's mean gradient of this matrix */
+    uint64_t tokens;            /* that its gradient was computed from */
+    struct wire_bytes body;     /* fp32 singular[rank], bf16 left[rows, rank], bf16 right[columns, rank] */
+};
+
+enum matrix_class { MATRIX_Q, MATRIX_K, MATRIX_V, MATRIX_O, MATRIX_GATE, MATRIX_UP, MATRIX_DOWN, MATRIX_CLASSES };
+
+struct wire_meter { /* sums over the matrices of a class; gpu/math/filter.h says of what */
+    uint64_t step, version;
+    uint8_t matrix_class;
+    uint16_t matrices;
+    float mix;
+    double gradient, corrected, changed, anchor, aligned, inside, signal, noise;
 };
 
 enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_SYNC, WAIT_CAUSES };
@@ -411,11 +513,33 @@ struct wire_knob_row {
     char pending_value[WIRE_NAME];
 };
 
+struct wire_anchor_row {
+    char host[WIRE_NAME];
+    char saying[WIRE_TEXT];     /* what it does or lacks, in words */
+    uint64_t flipped, used, pending; /* versions: newest whole one at the anchor, the one in use, one on its way; 0 = none */
+    uint64_t versions;          /* whole ones so far */
+    double staleness;           /* steps from the snapshot to the first use of what came of it; NaN = unknown, as all below */
+    double age;                 /* of what is in use, in steps */
+    double target;
+    double mix;                 /* what is taken of the corrected gradient now */
+    double eta_seconds;         /* until the snapshot on its way is whole */
+    double delta_share;         /* of the newest whole snapshot: bytes that travelled / bytes in full */
+    uint64_t sent_bytes, full_bytes; /* of all of them */
+    double cosine;              /* of the gradient and the anchor's, over all matrices */
+    double inside;              /* share of the gradient's energy in the anchor's directions */
+    double norm_ratio;          /* of the corrected gradient to the gradient */
+    double changed;             /* share of the update that comes from the filter: ‖Ĝ − G‖ / ‖Ĝ‖ */
+    double noise;               /* share of the gradient's energy, from two halves of the batch */
+    double compute_seconds;     /* of the anchor for one version */
+    double validation_loss;     /* un-masked, of version validation_version */
+    uint64_t validation_version;
+};
+
 struct wire_state_end {
     uint64_t newest_event;
 };
 
-enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME, ORDER_CHECKPOINT };
+enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME, ORDER_CHECKPOINT, ORDER_SNAPSHOT };
 
 struct wire_order {
     uint8_t kind;

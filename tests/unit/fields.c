@@ -78,7 +78,8 @@ static void live_rows_have_an_applier(void **state)
         if (rows[i].live)
             assert_int_equal(rows[i].applier, APPLIES_STAGE);
     }
-    assert_int_equal(live, 2);
+    assert_int_equal(live, 3);
+    assert_true(field_find("anchor.mix")->live);
     assert_true(field_find("mask.rate")->live);
     assert_true(field_find("train.learning_rate")->live);
 }

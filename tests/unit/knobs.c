@@ -11,7 +11,7 @@
 #include "profiles/fields.h"
 #include "scheduler/knobs.h"
 
-enum { LIVE = 6 }; /* settings that are live */
+enum { LIVE = 7 }; /* settings that are live */
 
 static struct profile profile;
 static struct record *record;

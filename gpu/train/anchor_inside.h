@@ -1,0 +1,54 @@
+/* The inside of the anchor: anchor.c (life, loop thread), anchor_pass.c (compute thread). */
+#ifndef KEDGE_TRAIN_ANCHOR_INSIDE_H
+#define KEDGE_TRAIN_ANCHOR_INSIDE_H
+
+#include <pthread.h>
+
+#include "gpu/math/subspace.h"
+#include "gpu/model/data.h"
+#include "gpu/train/anchor.h"
+#include "gpu/train/assembly.h"
+#include "gpu/train/matrices.h"
+
+struct anchor_matrix {
+    struct matrix is;
+    int64_t rank;
+    float *mean;  /* device: Σ of gradients, each β times as heavy as the next, over versions */
+    float *start; /* host: where the next search begins */
+};
+
+struct anchor {
+    struct compute_settings settings;
+    struct assembly *assembly;
+    uint64_t flipped_ns; /* loop thread */
+
+    /* compute thread */
+    struct mail *mail;
+    pthread_t thread;
+    bool running;
+    const struct ops *ops;
+    struct device *device;
+    struct stage *model;
+    struct data *data;
+    struct subspace *subspace;
+    struct anchor_matrix *matrices;
+    int count;
+    uint64_t versions;                    /* gradients in the means */
+    uint32_t *windows, *inputs, *targets;
+    uint8_t *marks;
+    float *left, *right, *singular;       /* host, of the largest matrix */
+    uint8_t *body;                        /* of the largest basis */
+    size_t body_bytes;
+    uint64_t memory_bytes;
+    uint16_t *words;                      /* of the lifeboat; NULL: there is none */
+    uint64_t done;                        /* newest version that was computed */
+};
+
+/* ---- anchor_pass.c ---- */
+int pass_load(struct anchor *anchor, struct why *why);
+void pass_free(struct anchor *anchor);
+/* Everything about the newest version. 0, or ERR_GONE: an order came. */
+int pass_run(struct anchor *anchor);
+void pass_tell(struct anchor *anchor, enum wire_type type, const void *payload, uint64_t step);
+
+#endif

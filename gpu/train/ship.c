@@ -1,0 +1,118 @@
+#include "gpu/train/ship.h"
+
+#include "gpu/train/bases.h"
+#include "gpu/train/delta.h"
+#include "gpu/train/snap.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/log.h"
+#include "ssh/base/mem.h"
+
+#define QUEUED_MOST ((uint64_t)2 << 20) /* bytes that wait for the road: what is granted but not sent can still be taken back */
+#define LOOK_NS (20 * CLOCK_MS)
+
+static void tell(struct worker *worker, enum snapshot_mark kind, uint64_t version)
+{
+    const struct ship *ship = &worker->ship;
+    struct wire_mark mark = {.mark = (uint8_t)kind, .version = version, .bytes = ship->sent_bytes,
+                             .total = worker->snap ? snap_full_bytes(worker->snap) : 0,
+                             .value = ship->of ? (double)ship->chunks / (double)ship->of : 0};
+    control_send(worker->control, WIRE_MARK, &mark);
+}
+
+/* Send what is ready, as far as it is granted and the road takes it. */
+static void pump(void *arg)
+{
+    struct worker *worker = arg;
+    struct ship *ship = &worker->ship;
+    struct snap_piece piece;
+    while (worker->snap && roads_stand(worker->roads, MAIL_ANCHOR)) {
+        bool granted = ship->grant.version == snap_version(worker->snap) && ship->sent_bytes < ship->grant.bytes;
+        if (!granted)
+            return;
+        if (roads_queued_bytes(worker->roads, MAIL_ANCHOR, LANE_BULK) > QUEUED_MOST) {
+            loop_timer_set(ship->look, LOOK_NS);
+            return;
+        }
+        if (!snap_next(worker->snap, &piece))
+            return;
+        ship->sent_bytes += piece.bytes + FRAME_HEADER_BYTES;
+        ship->chunks = piece.chunks;
+        ship->of = piece.of;
+        struct letter letter = {.type = (uint16_t)piece.type, .road = MAIL_ANCHOR, .step = piece.version, .payload = piece.payload,
+                                .bytes = piece.bytes};
+        roads_send(worker->roads, &letter);
+        if (piece.chunks == piece.of)
+            tell(worker, MARK_SHIPPED, piece.version);
+    }
+}
+
+int ship_open(struct worker *worker, struct compute_settings *settings, struct why *why)
+{
+    const struct profile *profile = &worker->profile;
+    struct stage_shape shape = compute_shape(settings);
+    if (!profile->anchor_host[0])
+        return 0;
+    worker->ship.look = loop_timer_new(worker->loop, pump, worker);
+    settings->bases = worker->bases = bases_new(&shape, profile->anchor_rank);
+    int err = worker->assign.replica == 0 ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
+    settings->snap = worker->snap;
+    return err;
+}
+
+void ship_free(struct worker *worker)
+{
+    loop_timer_free(worker->ship.look);
+    snap_free(worker->snap);
+    bases_free(worker->bases);
+}
+
+void ship_road(struct worker *worker, bool stands)
+{
+    if (worker->snap)
+        snap_road(worker->snap, stands);
+    if (!stands)
+        tell(worker, MARK_AWAY, 0);
+}
+
+void ship_grant(struct worker *worker, const struct wire_grant *grant)
+{
+    struct ship *ship = &worker->ship;
+    if (grant->version != ship->grant.version)
+        ship->sent_bytes = ship->chunks = ship->of = 0;
+    ship->grant = *grant;
+    roads_set_pace(worker->roads, MAIL_ANCHOR, grant->rate_bps);
+    pump(worker);
+}
+
+void ship_report(struct worker *worker)
+{
+    uint64_t version = worker->snap ? snap_version(worker->snap) : 0;
+    if (version && worker->ship.grant.version == version)
+        tell(worker, MARK_SHIPPED, version);
+}
+
+int ship_message(struct worker *worker, const struct frame_header *header, const uint8_t *payload, size_t bytes, struct why *why)
+{
+    union {
+        struct wire_held held;
+        struct wire_want want;
+        struct wire_basis basis;
+    } decoded;
+    if (header->type != WIRE_HELD && header->type != WIRE_WANT && header->type != WIRE_BASIS)
+        return why_set(why, ERR_INVALID, "a %s has no place on the road from the anchor", wire_find(header->type)->name);
+    int err = wire_decode(header->type, payload, bytes, &decoded, why);
+    if (err)
+        return err;
+    if (header->type == WIRE_BASIS) {
+        err = bases_put(worker->bases, &decoded.basis, why);
+        if (err == 1)
+            tell(worker, MARK_DIRECTIONS, decoded.basis.version);
+        return err < 0 ? err : 0;
+    }
+    if (!worker->snap)
+        return why_set(why, ERR_INVALID, "the anchor speaks of snapshots to replica %u", worker->assign.replica);
+    if (header->type == WIRE_WANT)
+        return snap_want(worker->snap, &decoded.want, why);
+    snap_held(worker->snap, &decoded.held);
+    return 0;
+}

@@ -1,0 +1,588 @@
+#include "scheduler/anchor.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler/run_state.h"
+#include "ssh/base/clock.h"
+#include "ssh/base/text.h"
+#include "ssh/link/link.h"
+
+#define LIVES_NS ((uint64_t)600 * CLOCK_SECOND)
+#define GRANT_NS (100 * CLOCK_MS)
+#define CHUNK_BYTES ((uint64_t)2 * WIRE_CHUNK_WORDS)
+
+static struct process *anchor_process(struct run *run)
+{
+    return processes_anchor(&run->processes);
+}
+
+static struct wire_anchor_row *row_of(struct run *run)
+{
+    record_touch(run->record, &run->record->anchor.version);
+    return &run->record->anchor.row;
+}
+
+static uint64_t newest_step(const struct run *run)
+{
+    return run->record->state.row.step;
+}
+
+static bool is_going(const struct run *run)
+{
+    return run->ending == ENDING_NOT && (run_phase(run) == PHASE_TRAINING || run_phase(run) == PHASE_HOLDING);
+}
+
+static int stage_index(const struct run *run, const struct process *process)
+{
+    return (int)(process->stage - run->plan.stages);
+}
+
+void anchor_begin(struct run *run)
+{
+    struct process *process = anchor_process(run);
+    struct wire_anchor_row *row = &run->record->anchor.row;
+    if (!process)
+        return;
+    *row = (struct wire_anchor_row){.staleness = (double)NAN, .age = (double)NAN, .mix = (double)NAN, .eta_seconds = (double)NAN,
+                                    .delta_share = (double)NAN, .cosine = (double)NAN, .inside = (double)NAN, .norm_ratio = (double)NAN,
+                                    .changed = (double)NAN, .noise = (double)NAN, .compute_seconds = (double)NAN,
+                                    .validation_loss = (double)NAN, .target = (double)run->profile.anchor_staleness};
+    record_text(row->host, sizeof row->host, "%s", process->record->row.host);
+    record_text(row->saying, sizeof row->saying, "is not started yet");
+    record_touch(run->record, &run->record->anchor.version);
+}
+
+static void say_row(struct run *run, const char *text)
+{
+    struct wire_anchor_row *row = &run->record->anchor.row;
+    if (strcmp(row->saying, text) == 0)
+        return;
+    record_text(row->saying, sizeof row->saying, "%s", text);
+    record_touch(run->record, &run->record->anchor.version);
+}
+
+/* ---- its life ---- */
+
+static bool lives_are_left(struct anchor *anchor)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (int i = 0; i < ANCHOR_LIVES; i++)
+        if (!anchor->started_ns[i] || now_ns - anchor->started_ns[i] > LIVES_NS) {
+            anchor->started_ns[i] = now_ns;
+            return true;
+        }
+    return false;
+}
+
+static void start(struct run *run, struct process *process)
+{
+    struct anchor *anchor = &run->anchor;
+    const struct profile_host *host = &run->profile.hosts[process->host];
+    struct wire_spawn spawn = {.role = ROLE_ANCHOR, .incarnation = process->record->row.incarnation};
+    if (anchor->asked || anchor->given_up || !processes_agent(&run->processes, process)->handle)
+        return;
+    if (!lives_are_left(anchor)) {
+        anchor->given_up = true;
+        run_say(run, EVENT_ALERT, process, "anchor-down", "the anchor ended %d times within ten minutes and is not started again; training goes "
+                "on without it", ANCHOR_LIVES);
+        say_row(run, "ended too often and is not started again");
+        return;
+    }
+    record_text(spawn.process, sizeof spawn.process, "%s", process->record->row.process);
+    process_address(&run->processes, process, host->listen, spawn.listen, sizeof spawn.listen);
+    process_address(&run->processes, process, host->announce, spawn.announce, sizeof spawn.announce);
+    anchor->asked = true;
+    process->record->spawned = 1;
+    record_touch(run->record, &process->record->version);
+    run->record->urgent = true;
+    run_send(run, processes_agent(&run->processes, process), WIRE_SPAWN, &spawn);
+    say_row(run, "starts");
+}
+
+static void assign(struct run *run, struct process *process)
+{
+    const struct plan_anchor *plan = &run->plan.anchor;
+    struct buf settings;
+    struct why why = {0};
+    buf_init(&settings, PROFILE_SETTINGS_BYTES);
+    if (profile_to_settings(knobs_profile(run->knobs), &settings, &why) < 0)
+        BUG("settings of the profile: %s", why.text);
+    struct wire_assign message = {
+        .replicas = (uint16_t)run->plan.replicas,
+        .stages = (uint16_t)run->plan.stages_per_replica,
+        .layers = (uint16_t)run->profile.layers,
+        .in_flight = 1,
+        .threads = (uint16_t)plan->threads,
+        .uplink_bps = plan->uplink_bps,
+        .first_step = newest_step(run) + 1,
+        .settings = {.data = buf_peek(&settings), .bytes = (uint32_t)buf_used(&settings)},
+    };
+    run_send(run, process, WIRE_ASSIGN, &message);
+    buf_clear(&settings);
+    process->assigned = true;
+}
+
+/* A stage dials the anchor. */
+static void tell_roads(struct run *run, struct process *process)
+{
+    struct anchor *anchor = &run->anchor;
+    if (!process->handle || process->record->ready == 0 || !process->record->announce[0])
+        return;
+    for (int i = 0; i < run->plan.stage_count; i++) {
+        struct process *stage = processes_stage(&run->processes, i);
+        if (anchor->road_told[i] || !stage->handle || stage->record->ready == 0)
+            continue;
+        struct wire_road dial = {.dial = 1, .side = ROAD_ANCHOR}, wait = {.side = ROAD_STAGE, .replica = (uint16_t)stage->stage->replica, .index = (uint16_t)i};
+        record_text(dial.peer, sizeof dial.peer, "%s", process->record->row.process);
+        record_text(dial.address, sizeof dial.address, "%s", process->record->announce);
+        record_text(wait.peer, sizeof wait.peer, "%s", stage->record->row.process);
+        run_send(run, process, WIRE_ROAD, &wait);
+        run_send(run, stage, WIRE_ROAD, &dial);
+        anchor->road_told[i] = true;
+    }
+}
+
+void anchor_ready(struct run *run, struct process *process)
+{
+    memset(run->anchor.road_told, 0, sizeof run->anchor.road_told);
+    process_set_state(run, process, PROCESS_READY);
+    say_row(run, "waits for the first snapshot");
+    anchor_tick(run);
+}
+
+/* The run goes on; another incarnation is started when its agent can. */
+void anchor_ended(struct run *run)
+{
+    struct process *process = anchor_process(run);
+    struct anchor *anchor = &run->anchor;
+    struct record_process *record = process->record;
+    bool expected = run->ending != ENDING_NOT;
+    run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, "anchor-exit", "%s%s", process->ending,
+            expected ? "" : "; training goes on, and anchor.mix fades when what the anchor told is older than anchor.limit");
+    say_row(run, process->ending);
+    if (expected) {
+        ending_advance(run);
+        return;
+    }
+    record->row.incarnation++;
+    record->row.state = PROCESS_WANTED;
+    record->row.pid = 0;
+    record->ready = record->spawned = 0;
+    record->announce[0] = '\0';
+    record_touch(run->record, &record->version);
+    process->assigned = anchor->asked = anchor->ordered = false;
+    process->gone_ns = 0;
+    anchor->version = 0;
+}
+
+/* ---- snapshots ---- */
+
+static void forget_version(struct run *run)
+{
+    struct anchor *anchor = &run->anchor;
+    anchor->version = 0;
+    memset(anchor->parts, 0, sizeof anchor->parts);
+    row_of(run)->pending = 0;
+}
+
+static void capture(struct run *run)
+{
+    struct anchor *anchor = &run->anchor;
+    struct wire_capture order = {.from_step = newest_step(run) + 1};
+    forget_version(run);
+    anchor->ordered = true;
+    anchor->ordered_step = newest_step(run);
+    anchor->wanted = false;
+    run_send(run, processes_stage(&run->processes, 0), WIRE_CAPTURE, &order);
+}
+
+static bool roads_stand(const struct run *run)
+{
+    for (int i = 0; i < run->plan.stages_per_replica; i++)
+        if (!run->anchor.road_told[i] || run->anchor.parts[i].away)
+            return false;
+    return true;
+}
+
+static void schedule(struct run *run)
+{
+    struct anchor *anchor = &run->anchor;
+    uint64_t newest = newest_step(run), limit = (uint64_t)run->profile.anchor_limit;
+    struct process *process = anchor_process(run), *first = processes_stage(&run->processes, 0);
+    if (anchor->ordered && newest > anchor->ordered_step + limit)
+        anchor->ordered = false; /* it never came */
+    if (anchor->version && newest > anchor->version + limit) {
+        run_say(run, EVENT_WARN, NULL, "snapshot-late", "the snapshot of step %" PRIu64 " is given up: after %" PRIu64 " steps it is not through",
+                anchor->version, newest - anchor->version);
+        forget_version(run);
+    }
+    if (!process->handle || process->record->ready == 0 || !first->handle || run_phase(run) != PHASE_TRAINING || anchor->ordered ||
+        anchor->version || !roads_stand(run) || newest + 2 >= run->record->state.row.steps)
+        return;
+    if (anchor->wanted || deliver_is_due(anchor->last, (uint64_t)run->profile.anchor_every, newest))
+        capture(run);
+}
+
+/* Bits a second that the processes of a stage's host send beside snapshots. */
+static double busy_bps(const struct run *run, int stage)
+{
+    const char *name = run->plan.stages[stage].process;
+    double sum = 0;
+    for (size_t i = 0; i < run->record->road_count; i++) {
+        const struct wire_road_row *row = &run->record->roads[i].row;
+        if (row->lane != LANE_BULK && strcmp(row->from, name) == 0 && isfinite(row->bytes_per_second))
+            sum += 8 * row->bytes_per_second;
+    }
+    return sum;
+}
+
+static double least_known(double one, double other)
+{
+    return one <= 0 ? other : other <= 0 ? one : one < other ? one : other;
+}
+
+/* What is told of the road, and what is seen where the kernel is what holds it up. */
+static void describe_road(const struct run *run, int stage, struct deliver_road *road)
+{
+    const struct plan_stage *plan = &run->plan.stages[stage];
+    double shared = (double)plan->uplink_bps, own = least_known((double)run->profile.slow_rate_bps, (double)run->profile.link_rate_bps);
+    for (size_t i = 0; i < run->record->road_count; i++) {
+        const struct wire_road_row *row = &run->record->roads[i].row;
+        if (row->lane == LANE_BULK && strcmp(row->from, plan->process) == 0 && (row->hold_reasons & HOLD_KERNEL))
+            own = least_known(own, (double)row->capacity_bps);
+    }
+    road->capacity_bps = least_known(shared, own);
+    road->busy_bps = shared > 0 && shared <= road->capacity_bps ? busy_bps(run, stage) : 0;
+}
+
+static double step_seconds(const struct run *run)
+{
+    double seconds = run->record->state.row.step_seconds;
+    return isfinite(seconds) && seconds > 0 ? seconds : 1;
+}
+
+static void grant(struct run *run)
+{
+    struct anchor *anchor = &run->anchor;
+    uint64_t now_ns = clock_now_ns();
+    double passed = anchor->granted_ns ? (double)(now_ns - anchor->granted_ns) / 1e9 : 0, eta = 0;
+    struct deliver_goal goal = {.version = anchor->version, .staleness = (uint64_t)run->profile.anchor_staleness, .step = (double)newest_step(run),
+                                .step_seconds = step_seconds(run), .compute_seconds = anchor->compute_seconds};
+    double left = deliver_seconds_left(&goal);
+    bool limited = false;
+    anchor->granted_ns = now_ns;
+    for (int i = 0; i < run->plan.stages_per_replica; i++) {
+        struct anchor_part *part = &anchor->parts[i];
+        struct deliver_road road = {.left_bytes = (uint64_t)((double)part->full_bytes * (anchor->share > 0 ? anchor->share : 1) * (1 - part->done))};
+        struct deliver_pace pace;
+        if (!part->captured || part->done >= 1)
+            continue;
+        describe_road(run, i, &road);
+        deliver_pace(&road, left, &pace);
+        limited |= pace.limited;
+        eta = pace.seconds > eta ? pace.seconds : eta;
+        double rate = isfinite(pace.rate_bps) ? pace.rate_bps : 0;
+        uint64_t room = rate > 0 ? (uint64_t)(rate / 8 * (passed < 1 ? passed : 1)) + CHUNK_BYTES : UINT32_MAX;
+        if (part->granted_bytes < part->sent_bytes + room)
+            part->granted_bytes = part->sent_bytes + room;
+        struct wire_grant order = {.version = anchor->version, .bytes = part->granted_bytes, .rate_bps = (uint64_t)rate};
+        run_send(run, processes_stage(&run->processes, i), WIRE_GRANT, &order);
+    }
+    row_of(run)->eta_seconds = isfinite(eta) ? eta : (double)NAN;
+    if (limited && !anchor->late_told)
+        run_say(run, EVENT_WARN, NULL, "snapshot-slow", "the snapshot of step %" PRIu64 " cannot be there in time for anchor.staleness = %" PRId64
+                ": the roads have no more room; about %.0f steps it will be", anchor->version, run->profile.anchor_staleness,
+                (double)newest_step(run) - (double)anchor->version + (eta + anchor->compute_seconds) / step_seconds(run) + 3);
+    anchor->late_told = limited;
+}
+
+/* ---- directions ---- */
+
+static uint64_t all_bits(int count)
+{
+    return count >= 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1;
+}
+
+static struct anchor_pending *pending_of(struct anchor *anchor, uint64_t version)
+{
+    struct anchor_pending *oldest = &anchor->pending[0];
+    for (int i = 0; i < ANCHOR_PENDING; i++) {
+        if (anchor->pending[i].version == version)
+            return &anchor->pending[i];
+        oldest = anchor->pending[i].version < oldest->version ? &anchor->pending[i] : oldest;
+    }
+    *oldest = (struct anchor_pending){.version = version};
+    return oldest;
+}
+
+/* The oldest version that all stages hold and nobody was told of is told when the newest before it is about to be used: one at a time,
+ * since a stage gives up what is older than what it takes. */
+static void agree(struct run *run)
+{
+    struct anchor *anchor = &run->anchor;
+    uint64_t newest = newest_step(run);
+    struct anchor_pending *next = NULL;
+    for (int i = 0; i < ANCHOR_PENDING; i++) {
+        struct anchor_pending *pending = &anchor->pending[i];
+        bool held = pending->version > anchor->used && pending->holders == all_bits(run->plan.stage_count);
+        if (held && (!next || pending->version < next->version))
+            next = pending;
+    }
+    if (!next)
+        return;
+    uint64_t from = deliver_use_step(next->version, (uint64_t)run->profile.anchor_staleness, newest);
+    if (next->told || from > newest + 3)
+        return;
+    struct wire_use use = {.version = next->version, .from_step = from};
+    next->told = true;
+    for (int i = 0; i < run->plan.stage_count; i++)
+        if (run->plan.stages[i].stage == 0)
+            run_send(run, processes_stage(&run->processes, i), WIRE_USE, &use);
+}
+
+static void tell_use_again(struct run *run)
+{
+    for (int i = 0; i < ANCHOR_PENDING; i++)
+        if (run->anchor.pending[i].version > run->anchor.used)
+            run->anchor.pending[i].told = false;
+}
+
+void anchor_welcome(struct run *run, struct process *process)
+{
+    if (process->is_anchor)
+        memset(run->anchor.road_told, 0, sizeof run->anchor.road_told);
+    else if (process->stage)
+        run->anchor.road_told[stage_index(run, process)] = false;
+    if (process->stage && process->stage->stage == 0)
+        tell_use_again(run);
+    anchor_tick(run);
+}
+
+/* ---- marks ---- */
+
+static void on_captured(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    struct anchor *anchor = &run->anchor;
+    int stage = process->stage->stage;
+    if (mark->version < anchor->version)
+        return;
+    if (mark->version > anchor->version) {
+        forget_version(run);
+        anchor->version = anchor->last = mark->version;
+        anchor->version_ns = clock_now_ns();
+        anchor->ordered = false;
+        row_of(run)->pending = mark->version;
+        say_row(run, "gets a snapshot");
+    }
+    anchor->parts[stage] = (struct anchor_part){.captured = true, .full_bytes = mark->total};
+    grant(run);
+}
+
+static void on_shipped(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    struct anchor_part *part = &run->anchor.parts[process->stage->stage];
+    if (mark->version != run->anchor.version || !part->captured)
+        return;
+    part->sent_bytes = mark->bytes;
+    part->done = mark->value < 1 ? mark->value : 1;
+}
+
+static void on_flipped(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    struct anchor *anchor = &run->anchor;
+    struct wire_anchor_row *row = row_of(run);
+    char travelled[32], full[32];
+    row->flipped = mark->version;
+    row->versions++;
+    row->sent_bytes += mark->bytes;
+    row->full_bytes += mark->total;
+    anchor->share = row->delta_share = mark->total ? (double)mark->bytes / (double)mark->total : (double)NAN;
+    text_from_bytes(mark->bytes, travelled, sizeof travelled);
+    text_from_bytes(mark->total, full, sizeof full);
+    run_say(run, EVENT_INFO, process, "snapshot", "the weights of step %" PRIu64 " are whole at the anchor: %s travelled for %s, %" PRIu64
+            " steps after they were taken%s", mark->version, travelled, full, newest_step(run) > mark->version ? newest_step(run) - mark->version : 0,
+            mark->value > 0 ? "; chunks had to come again since its start" : "");
+    if (mark->version == anchor->version)
+        forget_version(run);
+    say_row(run, "computes");
+}
+
+static void on_computed(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    (void)process;
+    run->anchor.compute_seconds = row_of(run)->compute_seconds = (double)mark->elapsed_ns / 1e9;
+    say_row(run, "waits for the next snapshot");
+}
+
+static void on_directions(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    if (mark->version <= run->anchor.used)
+        return;
+    pending_of(&run->anchor, mark->version)->holders |= (uint64_t)1 << stage_index(run, process);
+    agree(run);
+}
+
+static void on_used(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    struct anchor *anchor = &run->anchor;
+    if (process->stage->replica != 0 || mark->version <= anchor->used)
+        return;
+    anchor->used = mark->version;
+    anchor->used_step = mark->step;
+    struct wire_anchor_row *row = row_of(run);
+    row->used = mark->version;
+    row->staleness = (double)(mark->step - mark->version);
+    run_say(run, EVENT_INFO, process, "anchor-used", "gradients are corrected by the anchor's directions of step %" PRIu64 " from step %" PRIu64
+            " on: staleness %" PRIu64 ", target %" PRId64, mark->version, mark->step, mark->step - mark->version, run->profile.anchor_staleness);
+    agree(run);
+}
+
+static void on_away(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    (void)mark;
+    run->anchor.road_told[stage_index(run, process)] = false; /* said again: the stage dials by itself, too */
+    if (process->stage->replica == 0)
+        forget_version(run);
+    run_say(run, EVENT_WARN, process, "anchor-lost", "%s has no road to the anchor; training goes on with the directions that are there",
+            process->record->row.process);
+}
+
+int anchor_mark(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    static const struct {
+        void (*take)(struct run *run, struct process *process, const struct wire_mark *mark);
+        bool by_anchor, of_first; /* of_first: only stages of replica 0 */
+    } takers[] = {
+        [MARK_CAPTURED] = {on_captured, false, true},    [MARK_SHIPPED] = {on_shipped, false, true},
+        [MARK_FLIPPED] = {on_flipped, true, false},      [MARK_COMPUTED] = {on_computed, true, false},
+        [MARK_DIRECTIONS] = {on_directions, false, false}, [MARK_USED] = {on_used, false, false},
+        [MARK_AWAY] = {on_away, false, false},
+    };
+    const struct wire_mark *mark = payload;
+    if (!anchor_process(run) || takers[mark->mark].by_anchor != process->is_anchor ||
+        (takers[mark->mark].of_first && process->stage->replica != 0) || mark->version > run->record->state.row.steps + 1)
+        return why_set(why, ERR_INVALID, "%s may not say that of version %" PRIu64, process->record->row.process, mark->version);
+    takers[mark->mark].take(run, process, mark);
+    return 0;
+}
+
+/* ---- numbers ---- */
+
+int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why)
+{
+    struct wire_run_state *state = &run->record->state.row;
+    struct wire_anchor_row *row = row_of(run);
+    if (sample->kind != STAMP_EVALUATE || sample->step > state->steps)
+        return why_set(why, ERR_INVALID, "the anchor samples step %" PRIu64 " of a run of %" PRIu64, sample->step, state->steps);
+    row->validation_loss = sample->loss;
+    row->validation_version = sample->step + 1;
+    if (sample->step > state->validation_step || isnan(state->validation_loss)) {
+        state->validation_loss = sample->loss;
+        state->validation_step = sample->step;
+        record_touch(run->record, &run->record->state.version);
+    }
+    return 0;
+}
+
+static void add_meter(struct wire_meter *sum, const struct wire_meter *one)
+{
+    sum->step = one->step > sum->step ? one->step : sum->step;
+    sum->version = one->version > sum->version ? one->version : sum->version;
+    sum->mix = one->mix;
+    sum->matrices = (uint16_t)(sum->matrices + one->matrices);
+    sum->gradient += one->gradient;
+    sum->corrected += one->corrected;
+    sum->changed += one->changed;
+    sum->anchor += one->anchor;
+    sum->aligned += one->aligned;
+    sum->inside += one->inside;
+    sum->signal += one->signal;
+    sum->noise += one->noise;
+}
+
+static double ratio(double one, double other)
+{
+    return other > 0 ? one / other : (double)NAN;
+}
+
+static void sum_meters(struct run *run)
+{
+    struct wire_meter all = {0};
+    struct wire_anchor_row *row = row_of(run);
+    for (int c = 0; c < MATRIX_CLASSES; c++) {
+        struct record_meter *record = &run->record->meters[c];
+        struct wire_meter sum = {.matrix_class = (uint8_t)c};
+        for (int s = 0; s < run->plan.stages_per_replica; s++)
+            add_meter(&sum, &run->anchor.meters[s][c]);
+        record->row = sum;
+        record_touch(run->record, &record->version);
+        add_meter(&all, &sum);
+    }
+    row->mix = (double)all.mix;
+    row->cosine = ratio(all.aligned, sqrt(all.gradient * all.anchor));
+    row->inside = all.anchor > 0 ? ratio(all.inside, all.gradient) : (double)NAN;
+    row->norm_ratio = sqrt(ratio(all.corrected, all.gradient));
+    row->changed = sqrt(ratio(all.changed, all.corrected));
+    row->noise = all.signal + all.noise > 0 ? ratio(all.noise, all.gradient) : (double)NAN;
+}
+
+int anchor_meter(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_meter *meter = payload;
+    if (meter->step > run->record->state.row.steps)
+        return why_set(why, ERR_INVALID, "%s meters step %" PRIu64, process->record->row.process, meter->step);
+    if (process->stage->replica != 0)
+        return 0;
+    run->anchor.meters[process->stage->stage][meter->matrix_class] = *meter;
+    sum_meters(run);
+    return 0;
+}
+
+/* ---- time and people ---- */
+
+void anchor_step(struct run *run)
+{
+    if (!anchor_process(run) || !is_going(run))
+        return;
+    schedule(run);
+    if (run->anchor.version && clock_now_ns() - run->anchor.granted_ns > GRANT_NS)
+        grant(run);
+    agree(run);
+    row_of(run)->age = run->anchor.used ? (double)newest_step(run) + 1 - (double)run->anchor.used : (double)NAN;
+}
+
+void anchor_tick(struct run *run)
+{
+    struct process *process = anchor_process(run);
+    if (!process || run->ending != ENDING_NOT)
+        return;
+    start(run, process);
+    if (process->handle && !process->assigned && process->record->ready == 0)
+        assign(run, process);
+    tell_roads(run, process);
+    anchor_step(run);
+    if (!process->handle && process->gone_ns && clock_now_ns() - process->gone_ns > run->timeouts.silent_ns)
+        say_row(run, "is not heard of");
+}
+
+void anchor_order(struct run *run, const struct wire_order *order, struct wire_reply *reply)
+{
+    struct process *process = anchor_process(run);
+    const char *why = !process                          ? "this run has no anchor: [anchor] host names its host"
+                      : run_phase(run) != PHASE_TRAINING ? "only a run that trains can take a snapshot"
+                      : !process->handle                 ? "the anchor is away; try again when it is back"
+                                                         : NULL;
+    if (why) {
+        reply->err = ERR_REFUSED;
+        record_text(reply->text, sizeof reply->text, "%s", why);
+        return;
+    }
+    run_say(run, EVENT_INFO, NULL, "snapshot-wanted", "%s wants a snapshot", order->who);
+    run->anchor.wanted = true;
+    record_text(reply->text, sizeof reply->text, "a snapshot is taken %s", run->anchor.version || run->anchor.ordered
+                ? "when the one on its way is whole" : "at the next step boundary");
+    anchor_tick(run);
+}

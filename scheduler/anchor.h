@@ -1,0 +1,67 @@
+/*
+ * The anchor as kedged sees it: a process that is started with the run and again when it ends, roads to it, snapshots that are ordered
+ * and paced, directions that are agreed on, and what people are told of all that. Nothing of the run ever waits for it.
+ *
+ *   due ──CAPTURE──▶ captured ──GRANT…──▶ flipped (whole at the anchor) ──▶ computed ──▶ all stages hold the directions
+ *    ──USE from a step on──▶ used
+ *
+ * A version that does not get on is given up when the next one is due and it is older than anchor.limit.
+ */
+#ifndef KEDGE_SCHEDULER_ANCHOR_H
+#define KEDGE_SCHEDULER_ANCHOR_H
+
+#include "scheduler/deliver.h"
+#include "scheduler/processes.h"
+#include "ssh/wire/wire.h"
+
+#define ANCHOR_PENDING 8
+#define ANCHOR_LIVES 3 /* starts within ANCHOR_LIVES_NS; then it stays down */
+
+struct run;
+
+struct anchor_part { /* of the snapshot on its way, of one stage of replica 0 */
+    bool captured, away;
+    uint64_t full_bytes, sent_bytes, granted_bytes;
+    double done; /* share of its chunks */
+};
+
+struct anchor_pending {
+    uint64_t version; /* 0: free */
+    uint64_t holders; /* bit per stage of the plan */
+    bool told;
+    uint64_t used_by; /* bit per replica */
+};
+
+struct anchor {
+    bool asked;             /* SPAWN was sent for this incarnation */
+    uint64_t started_ns[ANCHOR_LIVES];
+    bool given_up;
+    bool road_told[PROFILE_MAX_STAGES];
+    bool ordered;           /* a capture is ordered, and no stage has said it yet */
+    uint64_t ordered_step;
+    bool wanted;            /* by a person */
+    uint64_t version;       /* on its way; 0 = none */
+    uint64_t version_ns;    /* since */
+    uint64_t last;          /* newest that was captured */
+    struct anchor_part parts[PROFILE_MAX_STAGES];
+    bool late_told;
+    double share, compute_seconds; /* newest measured; 0 = unknown */
+    uint64_t granted_ns;
+    struct anchor_pending pending[ANCHOR_PENDING];
+    uint64_t used, used_step;
+    struct wire_meter meters[PROFILE_MAX_STAGES][MATRIX_CLASSES];
+    uint64_t validated;
+};
+
+void anchor_begin(struct run *run);
+void anchor_tick(struct run *run);               /* starts it, orders, grants, tells */
+void anchor_step(struct run *run);               /* a training step has ended: what is due by steps */
+void anchor_welcome(struct run *run, struct process *process); /* it, or a stage, has a road to us (again) */
+void anchor_ready(struct run *run, struct process *process);
+void anchor_ended(struct run *run);
+int anchor_mark(struct run *run, struct process *process, const void *payload, struct why *why);
+int anchor_meter(struct run *run, struct process *process, const void *payload, struct why *why);
+int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why);
+void anchor_order(struct run *run, const struct wire_order *order, struct wire_reply *reply); /* a snapshot now */
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * When snapshots are taken and how fast they travel: just fast enough that what the anchor makes of them is in use `staleness` steps
+ * after the snapshot, and never so fast that activations and sync lose their road. A floor keeps a snapshot from starving. Pure
+ * arithmetic; scheduler/anchor.c asks and obeys.
+ */
+#ifndef KEDGE_SCHEDULER_DELIVER_H
+#define KEDGE_SCHEDULER_DELIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct deliver_goal {
+    uint64_t version;       /* the step that began with those weights */
+    uint64_t staleness;     /* steps from it to the first use */
+    double step;            /* now; its fraction counts */
+    double step_seconds;
+    double compute_seconds; /* of the anchor and the way back, as it was last; 0 = unknown */
+};
+
+struct deliver_road { /* of one stage */
+    uint64_t left_bytes;  /* of its part, as far as one can know */
+    double capacity_bps;  /* 0 = unknown */
+    double busy_bps;      /* what other lanes and roads of the same host need */
+};
+
+struct deliver_pace {
+    double rate_bps;      /* INFINITY: late, and nobody knows how much the road takes */
+    double seconds;       /* until it is through at that rate */
+    bool limited;         /* the goal wants more than the road has left */
+};
+
+/* Seconds until the whole snapshot must be at the anchor; may be negative: it is late. */
+double deliver_seconds_left(const struct deliver_goal *goal);
+void deliver_pace(const struct deliver_road *road, double seconds_left, struct deliver_pace *pace);
+/* The step from which directions of this version are used, when all stages hold them after step `newest`. */
+uint64_t deliver_use_step(uint64_t version, uint64_t staleness, uint64_t newest);
+/* Is it time for the next snapshot? `last` 0: there was none. */
+bool deliver_is_due(uint64_t last, uint64_t every, uint64_t newest);
+
+#endif

@@ -1,0 +1,117 @@
+/* The anchor's part of the plan: what it and the stages keep for it, and what travels. By the formulas of gpu/train and gpu/math. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "scheduler/plan.h"
+#include "ssh/base/text.h"
+
+#define BASES_MOST 8 /* versions of directions that may wait at a stage: gpu/train/bases.h */
+
+struct side {
+    uint64_t rows, columns;
+};
+
+/* The seven matrices of a decoder layer. */
+static void sides_of(const struct profile *p, struct side *sides)
+{
+    uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, head = (uint64_t)profile_head_width(p);
+    uint64_t query = head * (uint64_t)p->heads, key = head * (uint64_t)p->kv_heads;
+    const struct side all[7] = {{query, hidden}, {key, hidden}, {key, hidden}, {hidden, query}, {ffn, hidden}, {ffn, hidden}, {hidden, ffn}};
+    memcpy(sides, all, sizeof all);
+}
+
+static uint64_t least(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* Of one layer: cells of its matrices, elements of their directions, and the bytes in which these travel. */
+static void layer_sums(const struct profile *p, uint64_t *cells, uint64_t *elements, uint64_t *bytes)
+{
+    struct side sides[7];
+    sides_of(p, sides);
+    *cells = *elements = *bytes = 0;
+    for (int i = 0; i < 7; i++) {
+        uint64_t rank = least((uint64_t)p->anchor_rank, least(sides[i].rows, sides[i].columns));
+        *cells += sides[i].rows * sides[i].columns;
+        *elements += rank * (sides[i].rows + sides[i].columns);
+        *bytes += rank * (4 + 2 * (sides[i].rows + sides[i].columns));
+    }
+}
+
+static uint64_t embedding_words(const struct profile *p)
+{
+    return (uint64_t)p->vocabulary * (uint64_t)p->hidden;
+}
+
+/* Without the last stage's copy of a tied embedding, which does not travel. */
+static uint64_t snapshot_words(const struct profile *p, const struct plan_stage *stage)
+{
+    bool copy = p->head_tie == HEAD_TIED && p->stages > 1 && stage->stage == p->stages - 1;
+    return stage->parameters - (copy ? embedding_words(p) : 0);
+}
+
+bool plan_is_for_anchor(const struct profile *profile, int host)
+{
+    return profile->host_count > 1 && strcmp(profile->hosts[host].name, profile->anchor_host) == 0;
+}
+
+uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *stage)
+{
+    bool anchored = p->anchor_host[0] != '\0', corrects = p->anchor_filter == ANCHOR_SHRINK || (anchored && p->anchor_filter != ANCHOR_NONE);
+    uint64_t cells, elements, bytes, sum = 0;
+    layer_sums(p, &cells, &elements, &bytes);
+    if (corrects)
+        sum += 4 * stage->parameters;
+    if (corrects && p->anchor_filter != ANCHOR_SHRINK)
+        sum += 4 * elements * (uint64_t)stage->layers;
+    if (anchored)
+        sum += BASES_MOST * bytes * (uint64_t)stage->layers;
+    if (anchored && stage->replica == 0)
+        sum += 4 * snapshot_words(p, stage);
+    return sum;
+}
+
+void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
+{
+    struct plan_anchor *anchor = &plan->anchor;
+    uint64_t cells, elements, bytes, parameters = 0;
+    if (!p->anchor_host[0])
+        return;
+    layer_sums(p, &cells, &elements, &bytes);
+    anchor->there = true;
+    for (int i = 0; i < p->host_count; i++)
+        anchor->host = strcmp(p->hosts[i].name, p->anchor_host) == 0 ? i : anchor->host;
+    int share = cores / (plan->stage_count + 1);
+    anchor->threads = p->anchor_threads ? (int)p->anchor_threads : share > 1 ? share : 1;
+    anchor->uplink_bps = p->hosts[anchor->host].uplink_bps;
+    for (int i = 0; i < plan->stages_per_replica; i++)
+        parameters += snapshot_words(p, &plan->stages[i]);
+    struct plan_stage whole = {.layers = (int)p->layers, .in_flight = 1};
+    struct profile *alone = &(struct profile){0};
+    *alone = *p;
+    alone->stages = 1;
+    alone->recompute = false;
+    anchor->snapshot_bytes = 2 * parameters;
+    anchor->basis_bytes = bytes * (uint64_t)p->layers;
+    anchor->memory_bytes = 8 * parameters + 4 * cells * (uint64_t)p->layers + 4 * parameters + plan_activation_bytes(alone, &whole) +
+                           plan_buffer_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * parameters : 0);
+}
+
+void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    const struct plan_anchor *anchor = &plan->anchor;
+    char memory[32], full[32], back[32], need[32];
+    if (!anchor->there)
+        return;
+    uint64_t budget = (uint64_t)(profile->anchor_staleness > 5 ? profile->anchor_staleness - 5 : 1);
+    text_from_bytes(anchor->memory_bytes, memory, sizeof memory);
+    text_from_bytes(anchor->snapshot_bytes, full, sizeof full);
+    text_from_bytes(anchor->basis_bytes * (uint64_t)plan->replicas, back, sizeof back);
+    text_from_bytes(anchor->snapshot_bytes / budget, need, sizeof need);
+    fprintf(out, "\nAnchor on host %s: %d thread%s, %s of memory. A snapshot every %" PRId64 " steps,\n", profile->hosts[anchor->host].name,
+            anchor->threads, anchor->threads == 1 ? "" : "s", memory, profile->anchor_every);
+    fprintf(out, "%s in full (the first), a difference after that; %s of directions come back\n", full, back);
+    fprintf(out, "(rank %" PRId64 "). In use %" PRId64 " steps later: at most %s a step have to travel for it.\n", profile->anchor_rank,
+            profile->anchor_staleness, need);
+}

@@ -1,0 +1,91 @@
+/* When snapshots go and how fast: just in time on a free road, below what activations need on a full one, never less than the floor; a road
+ * that gets half as fast is seen in the pace. */
+#include "scheduler/deliver.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MBIT 1e6
+
+static struct deliver_pace pace(uint64_t left, double capacity, double busy, double seconds)
+{
+    struct deliver_pace pace;
+    deliver_pace(&(struct deliver_road){left, capacity, busy}, seconds, &pace);
+    return pace;
+}
+
+static void seconds_left_are_the_goal_s(void **state)
+{
+    (void)state;
+    struct deliver_goal goal = {.version = 100, .staleness = 20, .step = 102, .step_seconds = 1.5, .compute_seconds = 4};
+    assert_true(fabs(deliver_seconds_left(&goal) - (15 * 1.5 - 4)) < 1e-9);
+    goal.step = 130;
+    assert_true(deliver_seconds_left(&goal) < 0);
+}
+
+static void a_free_road_is_used_just_in_time(void **state)
+{
+    (void)state;
+    struct deliver_pace p = pace(10000000, 200 * MBIT, 20 * MBIT, 20); /* 4 Mbit/s would do; the floor is as much */
+    assert_true(!p.limited && fabs(p.rate_bps - 4.6 * MBIT) < 0.01 * MBIT && p.seconds < 20);
+    p = pace(1000, 200 * MBIT, 20 * MBIT, 20);
+    assert_true(!p.limited && fabs(p.rate_bps - 4 * MBIT) < 1);
+    p = pace(10000000, 0, 0, 20);
+    assert_true(!p.limited && p.rate_bps >= 10 * MBIT - 1);
+    p = pace(10000000, 0, 0, -1);
+    assert_true(!p.limited && isinf(p.rate_bps));
+}
+
+static void activations_keep_their_road(void **state)
+{
+    (void)state;
+    struct deliver_pace p = pace(1000000000, 200 * MBIT, 150 * MBIT, 20);
+    assert_true(p.limited && fabs(p.rate_bps - 40 * MBIT) < 1);
+    p = pace(1000000000, 200 * MBIT, 300 * MBIT, -5); /* late, and nothing is left: the floor */
+    assert_true(p.limited && fabs(p.rate_bps - 4 * MBIT) < 1);
+}
+
+/* A simulation: 40 MB of difference every 20 steps of 1.4 s on a road of 200 Mbit/s that activations fill by half, then of 100 Mbit/s. */
+static void half_the_rate_still_holds_the_goal(void **state)
+{
+    (void)state;
+    for (int halved = 0; halved < 2; halved++) {
+        double capacity = halved ? 100 * MBIT : 200 * MBIT, busy = 50 * MBIT, left = 40e6, seconds = 0;
+        struct deliver_goal goal = {.version = 100, .staleness = 20, .step = 100, .step_seconds = 1.4, .compute_seconds = 3};
+        while (left > 0 && seconds < 100) {
+            struct deliver_pace p = pace((uint64_t)left, capacity, busy, deliver_seconds_left(&goal));
+            assert_true(p.rate_bps <= capacity - busy);
+            left -= p.rate_bps / 8 * 0.25;
+            seconds += 0.25;
+            goal.step = 100 + seconds / 1.4;
+        }
+        uint64_t newest = (uint64_t)(100 + (seconds + 3) / 1.4);
+        assert_int_equal(deliver_use_step(100, 20, newest), 120);
+    }
+}
+
+static void steps_of_use_and_of_the_next(void **state)
+{
+    (void)state;
+    assert_int_equal(deliver_use_step(100, 20, 110), 120);
+    assert_int_equal(deliver_use_step(100, 20, 125), 127);
+    assert_true(deliver_is_due(0, 20, 0) && deliver_is_due(1, 20, 20) && !deliver_is_due(1, 20, 19));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seconds_left_are_the_goal_s),
+        cmocka_unit_test(a_free_road_is_used_just_in_time),
+        cmocka_unit_test(activations_keep_their_road),
+        cmocka_unit_test(half_the_rate_still_holds_the_goal),
+        cmocka_unit_test(steps_of_use_and_of_the_next),
+    };
+    cmocka_set_message_output(CM_OUTPUT_STDOUT);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

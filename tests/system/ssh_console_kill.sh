@@ -1,0 +1,43 @@
+#!/bin/sh
+# kill -9 of the console in every phase of a start over SSH: either nothing of the run lives, or the next kedge finds it, says how to
+# watch or end it, and stop leaves nothing anywhere.
+# seconds: 400
+. tests/system/lib/common.sh
+. tests/system/lib/ssh.sh
+
+host one 127.0.0.2
+host two 127.0.0.3
+
+# killed NAME PHASE : and then?
+killed() {
+    "$O/kedge" run "$TMP/$1.ini" --detach >"$TMP/out" 2>&1 </dev/null &
+    console=$!
+    wait_for 60 grep -q "$2" "$TMP/out" || fail "$1 was never $2: $(cat "$TMP/out")"
+    kill -9 $console
+    wait $console 2>/dev/null
+    kedge ls >"$TMP/ls" 2>&1 || fail "ls after $2: $(cat "$TMP/ls")"
+    grep -q "^$1 " "$TMP/ls" || fail "ls does not know the run after $2: $(cat "$TMP/ls")"
+    kedge run "$TMP/$1.ini" --detach >"$TMP/again" 2>&1
+    status=$?
+    case $status in
+    0) wait_for 60 step_reached "$1" 2 || fail "$1 after $2: $(kedge status "$1")" ;;
+    4) grep -Eq "'kedge (attach|stop) $1'" "$TMP/again" || fail "$1 after $2 does not say what to do: $(cat "$TMP/again")" ;;
+    *) fail "$1 after $2: $status: $(cat "$TMP/again")" ;;
+    esac
+    kedge stop "$1" >"$TMP/stop" 2>&1 || fail "stop after $2: $(cat "$TMP/stop")"
+    nothing_left "$1" && nothing_on "one two" "$1" || fail "after $2: $(cat "$TMP/stop")"
+    echo "$1 $2: $status" >>"$TMP/phases"
+}
+profile here run.steps=100000 run.timeout=5s
+use_host "$TMP/here.ini" a one
+use_host "$TMP/here.ini" b two
+profile there run.steps=100000 run.timeout=5s run.head=a run.listen=127.0.0.2:0
+use_host "$TMP/there.ini" a one
+use_host "$TMP/there.ini" b two
+for phase in '^b: looking' '^b: sending programs' '^b: delivering' '^b: prepared' '^agent@. is ready'; do
+    rm -rf "$TMP/ssh/two/home/.local/share"
+    killed here "$phase"
+done
+for phase in '^b: delivering' '^kedged is ready' '^agent@. is ready'; do killed there "$phase"; done
+grep -q ': 4$' "$TMP/phases" || fail "never was anything found: $(cat "$TMP/phases")"
+exit 0

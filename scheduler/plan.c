@@ -168,8 +168,9 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);
     stage->anchor_bytes = plan_anchor_memory(p, stage);
-    stage->total_bytes = stage->anchor_bytes + stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
-                         stage->buffers_bytes + stage->sync_bytes;
+    stage->boundary_bytes = plan_boundary_memory(p, stage);
+    stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
+                         stage->buffers_bytes + stage->sync_bytes + stage->anchor_bytes + stage->boundary_bytes;
 }
 
 /* ---- roads ---- */

@@ -1,7 +1,8 @@
 /*
  * What will run where, before anything runs: pure, printable. Layers are dealt to stages as evenly as their cost allows (the
  * head counts as the matrix product that it is), stages to hosts in file order, cores of a host to its processes, a host's
- * uplink to its processes. Replicas follow each other, so that each has its own hosts where there are enough. Bytes, memory and roads are those of the codec and the model, by the same formulas (a test
+ * uplink to its processes. Replicas follow each other, so that each has its own hosts where there are enough. Bytes,
+ * memory and roads are those of the codec and the model, by the same formulas (a test
  * compares them).
  */
 #ifndef KEDGE_SCHEDULER_PLAN_H
@@ -20,6 +21,7 @@ struct plan_stage {
     uint64_t parameters;
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
     uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
+    uint64_t boundary_bytes; /* memory of the codecs of its cuts, statistics included */
     uint64_t sync_bytes; /* memory for what siblings keep in common; without what arrives from them */
 };
 
@@ -76,6 +78,7 @@ bool plan_averages_gradients(const struct profile *profile); /* in every step, i
 int64_t plan_keep(const struct profile *profile);     /* codec_keep */
 uint64_t plan_token_bytes(const struct profile *profile, bool backward); /* that cross a cut: codec_bytes of one row */
 uint64_t plan_state_bytes(const struct profile *profile, bool backward); /* of a version of a boundary's statistics: codec_state_bytes */
+uint64_t plan_boundary_memory(const struct profile *profile, const struct plan_stage *stage); /* codec_memory_bytes, features of tokens */
 bool plan_calibrates(const struct profile *profile);
 
 #endif

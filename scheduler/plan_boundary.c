@@ -106,3 +106,47 @@ uint64_t plan_state_bytes(const struct profile *p, bool backward)
     int64_t directions = has_directions(p) ? 4 * rank + 2 * rank * p->hidden : 0;
     return (uint64_t)(2 * features * p->hidden + directions);
 }
+
+/* ---- memory ---- */
+
+static uint64_t kind_memory(const struct profile *p, uint64_t rows, uint64_t slots)
+{
+    uint64_t cells = rows * (uint64_t)p->hidden, coefficients = 4 * rows * (uint64_t)rank_of(p);
+    switch (p->codec) {
+    case CODEC_MASK: /* values, gains of slots, channels */
+        return 4 * cells + 4 * slots * rows + 2 * cells;
+    case CODEC_TOPK: /* values, channels of slots */
+        return 4 * cells + 2 * slots * cells;
+    case CODEC_HYBRID: /* what is left, values, channels */
+        return coefficients + 4 * cells + 4 * cells + 2 * cells;
+    default:
+        return has_directions(p) ? coefficients : 0;
+    }
+}
+
+/* Two versions, and the moments of a new one. */
+static uint64_t state_memory(const struct profile *p, bool backward)
+{
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), vectors = has_directions(p) ? rank * hidden : 0;
+    uint64_t tokens = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank : 0;
+    uint64_t features = tokens + (p->reference != REFERENCE_NONE);
+    uint64_t products = has_directions(p) ? hidden * hidden : 0, dealt = has_directions(p) ? 5 * rank : 0;
+    if (plan_state_bytes(p, backward) == 0)
+        return 0;
+    if (backward)
+        return 8 * vectors + dealt + 4 * products;
+    return 8 * (features * hidden + vectors) + dealt + 4 * (tokens * tokens + tokens * hidden + tokens + hidden + products);
+}
+
+uint64_t plan_boundary_memory(const struct profile *p, const struct plan_stage *stage)
+{
+    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, slots = (uint64_t)stage->in_flight;
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), scratch = 0, table = 0;
+    uint64_t sides = (stage->stage > 0) + (uint64_t)(stage->stage + 1 < p->stages);
+    bool tokens = p->reference == REFERENCE_TOKENS && p->codec != CODEC_DENSE;
+    if (has_directions(p) || tokens || (p->codec == CODEC_TOPK && p->reference == REFERENCE_MEAN))
+        scratch = 4 * rows * hidden + (tokens ? 4 * (uint64_t)p->context * rows * rank : 0);
+    if (tokens && p->stages > 1)
+        table = 4 * ((uint64_t)p->vocabulary + 1) * rank;
+    return table + sides * (kind_memory(p, rows, slots) + state_memory(p, false) + state_memory(p, true) + scratch);
+}

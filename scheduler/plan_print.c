@@ -51,7 +51,12 @@ static void print_memory(const struct plan *plan, FILE *out)
         }
         fputc('\n', out);
     }
-    char sync[32];
+    char sync[32], boundary[32];
+    uint64_t most = 0;
+    for (int i = 0; i < plan->stage_count; i++)
+        most = plan->stages[i].boundary_bytes > most ? plan->stages[i].boundary_bytes : most;
+    if (most)
+        fprintf(out, "In the totals: at most %s for the codecs of a stage's cuts.\n", text_from_bytes(most, boundary, sizeof boundary));
     if (plan->stages[0].sync_bytes)
         fprintf(out, "In the total of %s: %s for what it has in common with its siblings.\n", plan->stages[0].process,
                 text_from_bytes(plan->stages[0].sync_bytes, sync, sizeof sync));
@@ -155,6 +160,7 @@ static json_t *stage_as_json(const struct plan_stage *stage, const struct profil
                                "optimizer", (json_int_t)stage->optimizer_bytes,
                                "activations", (json_int_t)stage->activations_bytes,
                                "buffers", (json_int_t)stage->buffers_bytes,
+                               "boundary", (json_int_t)stage->boundary_bytes,
                                "sync", (json_int_t)stage->sync_bytes,
                                "anchor", (json_int_t)stage->anchor_bytes,
                                "total", (json_int_t)stage->total_bytes);

@@ -154,7 +154,7 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                                "weights", (json_int_t)stage->weights_bytes,
                                "gradients", (json_int_t)stage->gradients_bytes,
                                "optimizer", (json_int_t)stage->optimizer_bytes,

@@ -309,9 +309,10 @@ static const struct field rows[] = {
      .initial = "16", .live = true, .applier = APPLIES_ALL_STAGES, IN_RUN(sync_rank),
      .help = "Rank of PowerSGD: how many directions of a matrix's change travel in a round. While a run goes on at most what it "
              "began with: memory was taken for that."},
-    {.section = "sync", .key = "power", .type = FIELD_CHOICE, .unit = "", .choices = powers, .initial = "alternating",
+    {.section = "sync", .key = "power", .type = FIELD_CHOICE, .unit = "", .choices = powers, .initial = "two-sided",
      .applier = APPLIES_ALL_STAGES, IN_RUN(sync_power),
-     .help = "PowerSGD sends one factor a round, left and right in turn, or both in two exchanges."},
+     .help = "PowerSGD sends one factor a round, left and right in turn, or both in two exchanges: twice the bytes, and better than "
+             "twice the rank."},
     {.section = "sync", .key = "table", .type = FIELD_CHOICE, .unit = "", .choices = tables, .initial = "int8",
      .applier = APPLIES_ALL_STAGES, IN_RUN(sync_table),
      .help = "How the change of the embedding and of the head travels: as sync.payload says, as bf16, as int8, as int8 of the "

@@ -1,6 +1,6 @@
 #include "scheduler/drift.h"
 
-int drift_check(struct drift *drift, int stage, int replica, int replicas, const struct wire_outer *outer)
+int drift_check(struct drift *drift, int stage, int replica, const struct wire_outer *outer)
 {
     struct drift_word *word = &drift->words[stage][outer->round % DRIFT_ROUNDS];
     if (!word->known || outer->round > word->outer.round) {
@@ -10,7 +10,7 @@ int drift_check(struct drift *drift, int stage, int replica, int replicas, const
     if (outer->round < word->outer.round || word->told)
         return -1; /* too late to be compared, or said already */
     if (outer->hash == word->outer.hash && outer->fragment == word->outer.fragment && outer->skipped == word->outer.skipped) {
-        drift->agreed += ++word->same == replicas;
+        drift->agreed += ++word->same == outer->contributors; /* one that has left since then says nothing */
         return -1;
     }
     word->told = true;

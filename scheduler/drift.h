@@ -19,7 +19,7 @@ struct drift {
     } words[PROFILE_MAX_STAGES][DRIFT_ROUNDS];
 };
 
-/* The replica, of so many, that said something else about this round; −1: nobody did, or it was told already. */
-int drift_check(struct drift *drift, int stage, int replica, int replicas, const struct wire_outer *outer);
+/* The replica that said something else about this round; −1: nobody did, or it was told already. */
+int drift_check(struct drift *drift, int stage, int replica, const struct wire_outer *outer);
 
 #endif

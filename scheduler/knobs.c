@@ -217,6 +217,41 @@ static uint64_t drop_overtaken(struct knobs *knobs, uint64_t by, const char *nam
     return replaced;
 }
 
+/* All replicas that are here have used it: it is active. */
+static void settle(struct knobs *knobs, size_t index, uint64_t *replaced)
+{
+    struct pending pending = knobs->pending[index];
+    struct record_ledger *ledger = record_find_ledger(knobs->record, pending.ledger);
+    const struct field *field = ledger ? field_find(ledger->row.name) : NULL;
+    drop_pending(knobs, index);
+    if (!ledger)
+        return;
+    if (field)
+        field_parse(field, ledger->row.new_value, &knobs->profile, NULL);
+    set_ledger(knobs, ledger, LEDGER_ACTIVE, pending.step);
+    *replaced = drop_overtaken(knobs, pending.ledger, ledger->row.name);
+    if (field)
+        set_row(knobs, field);
+}
+
+static bool is_used(const struct knobs *knobs, size_t index)
+{
+    return knobs->pending[index].users != 0 && (knobs->pending[index].users & knobs->replicas) == knobs->replicas;
+}
+
+void knobs_leave(struct knobs *knobs, int replica)
+{
+    uint64_t replaced = 0;
+    knobs->replicas &= ~(UINT64_C(1) << replica);
+    for (size_t i = 0; i < knobs->pending_count;)
+        if (is_used(knobs, i)) {
+            settle(knobs, i, &replaced);
+            i = 0; /* what it overtook is gone, too */
+        } else {
+            i++;
+        }
+}
+
 int knobs_used(struct knobs *knobs, int replica, const struct wire_knob_used *used, uint64_t *replaced, struct why *why)
 {
     *replaced = 0;
@@ -235,16 +270,8 @@ int knobs_used(struct knobs *knobs, int replica, const struct wire_knob_used *us
         pending->users |= UINT64_C(1) << replica;
         if (used->step < pending->step)
             pending->step = used->step;
-        if (pending->users != knobs->replicas)
-            return 0;
-        const struct field *field = field_find(ledger->row.name);
-        if (field)
-            field_parse(field, ledger->row.new_value, &knobs->profile, NULL);
-        set_ledger(knobs, ledger, LEDGER_ACTIVE, pending->step);
-        drop_pending(knobs, i);
-        *replaced = drop_overtaken(knobs, used->ledger, ledger->row.name);
-        if (field)
-            set_row(knobs, field);
+        if (is_used(knobs, i))
+            settle(knobs, i, replaced);
         return 0;
     }
     return 0; /* said again: known already */

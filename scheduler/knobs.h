@@ -35,6 +35,7 @@ int knobs_propose(struct knobs *knobs, const char *name, const char *value, cons
 bool knobs_pending(const struct knobs *knobs, int replica, uint64_t after, struct wire_knob *knob);
 /* Stage 0 of a replica used it. `replaced` gets the id of an older change that it overtook, 0 when none. */
 int knobs_used(struct knobs *knobs, int replica, const struct wire_knob_used *used, uint64_t *replaced, struct why *why);
+void knobs_leave(struct knobs *knobs, int replica); /* it is not waited for any more */
 /* The run is over: what is still proposed was never used. */
 void knobs_end(struct knobs *knobs);
 

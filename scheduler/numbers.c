@@ -12,6 +12,7 @@
 #define WORTH 0.01 /* waits below this share of a step are not worth a sentence */
 
 struct replica {
+    bool left;
     uint64_t newest; /* step of the newest sample of its last stage */
     double loss;
     uint64_t evaluated_step; /* of the newest evaluation; UINT64_MAX = none */
@@ -57,9 +58,16 @@ static void sum_up(struct numbers *numbers)
     struct wire_run_state *row = &numbers->record->state.row;
     uint64_t newest = UINT64_MAX;
     double loss = 0, tokens_per_second = 0, seconds = 0;
-    int replicas = numbers->plan->replicas;
-    for (int r = 0; r < replicas; r++) {
+    uint64_t trained = 0;
+    int all = numbers->plan->replicas, replicas = 0;
+    for (int r = 0; r < all; r++) {
+        replicas += !numbers->replicas[r].left;
+        trained += numbers->replicas[r].newest * numbers->plan->tokens_per_step / (uint64_t)all;
+    }
+    for (int r = 0; r < all; r++) {
         const struct replica *replica = &numbers->replicas[r];
+        if (replica->left)
+            continue;
         newest = replica->newest < newest ? replica->newest : newest;
         loss += replica->loss / replicas;
         uint64_t count = replica->step_count < STEPS ? replica->step_count : STEPS, tokens = 0, ns = 0;
@@ -72,10 +80,16 @@ static void sum_up(struct numbers *numbers)
     }
     row->step = newest;
     row->loss = loss;
-    row->tokens = newest * numbers->plan->tokens_per_step;
+    row->tokens = all == 1 ? newest * numbers->plan->tokens_per_step : trained;
     row->tokens_per_second = tokens_per_second;
     row->step_seconds = seconds;
     record_touch(numbers->record, &numbers->record->state.version);
+}
+
+void numbers_leave(struct numbers *numbers, int replica)
+{
+    numbers->replicas[replica].left = true;
+    sum_up(numbers);
 }
 
 /* Each replica evaluates its own weights: the run's loss is the mean of all that evaluated after the same step. */
@@ -85,11 +99,16 @@ static void evaluated(struct numbers *numbers, int replica, const struct wire_sa
     double loss = 0;
     numbers->replicas[replica].evaluation = sample->loss;
     numbers->replicas[replica].evaluated_step = sample->step;
+    int count = 0;
     for (int r = 0; r < numbers->plan->replicas; r++) {
+        if (numbers->replicas[r].left)
+            continue;
         if (numbers->replicas[r].evaluated_step != sample->step)
             return;
-        loss += numbers->replicas[r].evaluation / numbers->plan->replicas;
+        loss += numbers->replicas[r].evaluation;
+        count++;
     }
+    loss /= count;
     if (sample->step == 0 && isnan(row->first_validation_loss))
         row->first_validation_loss = loss;
     row->validation_loss = loss;
@@ -101,6 +120,8 @@ void numbers_sample(struct numbers *numbers, int index, const struct wire_sample
 {
     const struct plan_stage *stage = &numbers->plan->stages[index];
     bool is_last = stage->stage == numbers->plan->stages_per_replica - 1;
+    if (numbers->replicas[stage->replica].left)
+        return;
     if (sample->kind == STAMP_EVALUATE) {
         if (is_last)
             evaluated(numbers, stage->replica, sample);

@@ -200,6 +200,7 @@ void run_welcome(struct run *run, void *handle)
             run_send_start(run, process);
         if (process->stage->stage == 0)
             send_knobs_to(run, process);
+        leaving_welcome(run, process);
     }
 }
 
@@ -319,6 +320,7 @@ static void refresh(struct run *run)
         forming_deadline(run);
     if (run_phase(run) == PHASE_TRAINING)
         watch_silence(run);
+    leaving_tick(run);
     for (size_t i = 0; i < run->processes.everybody; i++)
         refresh_process(run, &run->processes.all[i]);
     state->row.trained_ns = trained_ns(run);
@@ -356,6 +358,7 @@ static void adopt(struct run *run)
     run_say(run, EVENT_WARN, NULL, "adopt",
             "kedged started again; the run was %s at step %llu, processes are taken back as they come",
             wire_phase_name(phase), (unsigned long long)run->record->state.row.step);
+    leaving_adopt(run);
     if (phase == PHASE_STOPPING || phase == PHASE_FINISHED) {
         run->ending = ENDING_WORKERS;
         record_text(run->end_reason, sizeof run->end_reason, "%s", run->record->state.row.reason);

@@ -14,7 +14,8 @@
 static void stage_ended(struct run *run, struct process *process)
 {
     char reason[WIRE_TEXT];
-    bool expected = run->ending != ENDING_NOT || process->record->done;
+    bool left = leaving_has_left(run, process->stage->replica);
+    bool expected = run->ending != ENDING_NOT || process->record->done || left;
     run_say(run, expected ? EVENT_INFO : EVENT_ALERT, process, "process-exit", "%s", process->ending);
     if (run->ending != ENDING_NOT) {
         ending_advance(run);
@@ -23,7 +24,7 @@ static void stage_ended(struct run *run, struct process *process)
                     process->record->row.process);
         run_move(run, PHASE_STOPPING, reason);
         ending_begin(run, run->timeouts.grace_ns);
-    } else if (!process->record->done) {
+    } else if (!process->record->done && !left && !leaving_begin(run, process->stage->replica, process->ending)) {
         record_text(reason, sizeof reason, "%s; 'kedge stop %s' ends the run", process->ending, run->profile.name);
         run_hold(run, CAUSE_PROCESS, reason);
     }
@@ -112,21 +113,43 @@ static int on_event(struct run *run, struct process *process, const void *payloa
     record_text(row.source, sizeof row.source, "%s", process->record->row.process);
     record_text(row.code, sizeof row.code, "%s", event->code);
     record_text(row.text, sizeof row.text, "%s", event->text);
-    if (run->ending != ENDING_NOT)
+    if (run->ending != ENDING_NOT || (process->stage && leaving_has_left(run, process->stage->replica)))
         row.level = EVENT_INFO; /* roads end when processes do */
     events_add(run->events, &row, clock_now_ns());
-    if (event->level != EVENT_ALERT || !process->stage ||
+    if (event->level != EVENT_ALERT || !process->stage || leaving_has_left(run, process->stage->replica) ||
         (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
         return 0;
     for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
         if (strcmp(event->code, holds[i].code) != 0)
             continue;
         char reason[WIRE_TEXT];
+        record_text(reason, sizeof reason, "%s on host %s: %s", row.source, process->record->row.host, row.text);
+        if (holds[i].cause == CAUSE_ROAD && leaving_broken(run, process->stage->replica, reason))
+            return 0;
         record_text(reason, sizeof reason, "%s on host %s: %s; 'kedge stop %s' ends the run", row.source,
                     process->record->row.host, row.text, run->profile.name);
         run_hold(run, holds[i].cause, reason);
     }
     return 0;
+}
+
+void run_check_done(struct run *run)
+{
+    for (size_t i = run->processes.agents; i < run->processes.count; i++)
+        if (!run->processes.all[i].record->done && !leaving_has_left(run, run->processes.all[i].stage->replica))
+            return;
+    bool trains = run_phase(run) == PHASE_TRAINING ||
+                  (run_phase(run) == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
+    if (trains && run->ending == ENDING_NOT) {
+        char reason[WIRE_TEXT];
+        record_text(reason, sizeof reason, "all %llu steps are trained", (unsigned long long)run->record->state.row.steps);
+        if (run->plan.replicas > 1)
+            run_say(run, EVENT_INFO, NULL, "sync", "%llu rounds of %d stages ended with the same weights on all %s%d replicas",
+                    (unsigned long long)run->drift.agreed, run->plan.stages_per_replica,
+                    leaving_count(run) < run->plan.replicas ? "that took part of " : "", run->plan.replicas);
+        run_move(run, PHASE_FINISHED, reason);
+        ending_begin(run, run->timeouts.grace_ns);
+    }
 }
 
 static int on_done(struct run *run, struct process *process, const void *payload, struct why *why)
@@ -135,20 +158,7 @@ static int on_done(struct run *run, struct process *process, const void *payload
     (void)why;
     process->record->done = 1;
     record_touch(run->record, &process->record->version);
-    for (size_t i = run->processes.agents; i < run->processes.count; i++)
-        if (!run->processes.all[i].record->done)
-            return 0;
-    bool trains = run_phase(run) == PHASE_TRAINING ||
-                  (run_phase(run) == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
-    if (trains && run->ending == ENDING_NOT) {
-        char reason[WIRE_TEXT];
-        record_text(reason, sizeof reason, "all %llu steps are trained", (unsigned long long)run->record->state.row.steps);
-        if (run->plan.replicas > 1)
-            run_say(run, EVENT_INFO, NULL, "sync", "%llu rounds of %d stages ended with the same weights on all %d replicas",
-                    (unsigned long long)run->drift.agreed, run->plan.stages_per_replica, run->plan.replicas);
-        run_move(run, PHASE_FINISHED, reason);
-        ending_begin(run, run->timeouts.grace_ns);
-    }
+    run_check_done(run);
     return 0;
 }
 
@@ -176,7 +186,7 @@ static int on_saved(struct run *run, struct process *process, const void *payloa
     const struct wire_saved *saved = payload;
     struct saving *saving = &run->saving;
     int stage = process->stage->stage;
-    if (saved->step > run->record->state.row.steps || process->stage->replica != 0 || strchr(saved->file, '/') || !saved->file[0])
+    if (saved->step > run->record->state.row.steps || process->stage->replica != leaving_lowest(run) || strchr(saved->file, '/') || !saved->file[0])
         return why_set(why, ERR_INVALID, "%s saved '%s' after step %llu, which nobody asked for", process->record->row.process,
                        saved->file, (unsigned long long)saved->step);
     bool all = saving->said == run->plan.stages_per_replica;
@@ -204,7 +214,9 @@ static int on_outer(struct run *run, struct process *process, const void *payloa
     const struct plan_stage *stage = process->stage;
     char reason[WIRE_TEXT];
     (void)why;
-    int other = drift_check(&run->drift, stage->stage, stage->replica, run->plan.replicas, outer);
+    if (leaving_has_left(run, stage->replica))
+        return 0;
+    int other = drift_check(&run->drift, stage->stage, stage->replica, outer);
     if (outer->skipped)
         run_say(run, EVENT_WARN, process, "round-skipped", "round %llu of fragment %u of stage %d was refused and changed nothing",
                 (unsigned long long)outer->round, outer->fragment, stage->stage);
@@ -289,6 +301,7 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         {WIRE_SAMPLE, 0, 1, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, 1, on_road_sample},
         {WIRE_KNOB_USED, 0, 1, 0, on_knob_used}, {WIRE_SAVED, 0, 1, 0, on_saved}, {WIRE_OUTER, 0, 1, 0, on_outer},
         {WIRE_MARK, 0, 1, 1, anchor_mark},   {WIRE_METER, 0, 1, 0, anchor_meter},
+        {WIRE_PART, 0, 1, 0, leaving_lost},  {WIRE_PARTED, 0, 1, 0, leaving_parted},
     };
     struct process *process = processes_of_handle(&run->processes, handle);
     if (!process)

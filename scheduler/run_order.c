@@ -100,7 +100,7 @@ static void order_pause(struct run *run, const struct wire_order *order, struct 
 static const struct process *missing(struct run *run)
 {
     for (size_t i = run->processes.agents; i < run->processes.count; i++)
-        if (!run->processes.all[i].handle)
+        if (!run->processes.all[i].handle && !leaving_has_left(run, run->processes.all[i].stage->replica))
             return &run->processes.all[i];
     return NULL;
 }
@@ -133,7 +133,7 @@ static void order_resume(struct run *run, const struct wire_order *order, struct
 static void order_checkpoint(struct run *run, const struct wire_order *order, struct wire_reply *reply)
 {
     enum run_phase phase = run_phase(run);
-    const struct process *first = processes_stage(&run->processes, 0);
+    const struct process *first = processes_stage(&run->processes, leaving_lowest(run) * run->plan.stages_per_replica);
     const struct saving *saving = &run->saving;
     uint64_t step = run->record->state.row.step;
     bool there = saving->complete && saving->step == step;

@@ -10,6 +10,7 @@
 #include "scheduler/drift.h"
 #include "scheduler/events.h"
 #include "scheduler/knobs.h"
+#include "scheduler/leaving.h"
 #include "scheduler/numbers.h"
 #include "scheduler/processes.h"
 #include "scheduler/run.h"
@@ -36,6 +37,7 @@ struct run {
     struct numbers *numbers;
     struct drift drift;
     struct anchor anchor;
+    struct leaving leaving;
     uint64_t since_ns, deadline_ns; /* of forming or ending: what is awaited now */
     uint64_t training_since_ns;     /* 0 = not training */
     uint64_t trained_before_ns;     /* before that */
@@ -63,6 +65,9 @@ void run_send_knobs(struct run *run);
 /* Hold because of `cause`; a run that holds for a worse cause keeps it. */
 void run_hold(struct run *run, enum hold_cause cause, const char *reason);
 void process_set_state(struct run *run, struct process *process, enum process_state state);
+
+/* ---- run_message.c ---- */
+void run_check_done(struct run *run); /* all that are here may have trained all steps */
 
 /* ---- forming.c ---- */
 void forming_advance(struct run *run);  /* do what can be done now */

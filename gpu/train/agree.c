@@ -32,7 +32,7 @@ static int announce(struct compute *compute, const struct wire_agree *agree)
     int err = 0;
     for (int r = 0; r < siblings->replicas && !err; r++) {
         struct letter letter;
-        if (r == siblings->self)
+        if (r == siblings->self || members_has_left(siblings, r))
             continue;
         letter = compute_letter(WIRE_AGREE, agree, 0, (enum mail_road)(MAIL_SIBLINGS + r), agree->round, 0);
         err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
@@ -45,10 +45,11 @@ int agree_send(struct compute *compute, const struct fragment_round *round)
     struct siblings *siblings = compute->siblings;
     struct wire_knob knob;
     int err = 0;
-    if (!compute->first || siblings->self != 0)
+    if (!compute->first || siblings->self != members_lowest(siblings))
         return 0;
     while (!err && siblings->agreed_count < KNOBS_MOST && drive_take_agreed_knob(compute, round->applied + 1, &knob)) {
-        struct wire_agree *agree = &siblings->agreed[siblings->agreed_count++];
+        siblings->agreed[siblings->agreed_count].from = siblings->self;
+        struct wire_agree *agree = &siblings->agreed[siblings->agreed_count++].is;
         *agree = (struct wire_agree){.round = round->round, .ledger = knob.ledger};
         memcpy(agree->name, knob.name, sizeof agree->name);
         memcpy(agree->value, knob.value, sizeof agree->value);
@@ -63,11 +64,35 @@ int agree_accept(struct compute *compute, const struct letter *letter)
     struct wire_agree agree;
     if (wire_decode(WIRE_AGREE, letter->payload, letter->bytes, &agree, NULL) < 0)
         BUG("the loop thread let a bad AGREE pass");
-    if (!compute->first || letter->road != MAIL_SIBLINGS || !agree_takes(compute, agree.name) || siblings->agreed_count == KNOBS_MOST)
+    int from = letter->road - MAIL_SIBLINGS;
+    if (members_has_left(siblings, from))
+        return 0;
+    /* Not: only from the lowest one. It may have heard sooner than we that those below it have left. */
+    if (!compute->first || from > siblings->self || !agree_takes(compute, agree.name) || siblings->agreed_count == KNOBS_MOST)
         return compute_halt(compute, compute->trained, "replica %d wants %s = %s after round %" PRIu64 ", which is not for it to say here",
-                            letter->road - MAIL_SIBLINGS, agree.name, agree.value, agree.round);
-    siblings->agreed[siblings->agreed_count++] = agree;
+                            from, agree.name, agree.value, agree.round);
+    siblings->agreed[siblings->agreed_count].is = agree;
+    siblings->agreed[siblings->agreed_count++].from = from;
     return 0;
+}
+
+/* It holds for those who apply its contribution to that round: for all or for nobody. */
+void agree_leave(struct compute *compute, int replica)
+{
+    struct siblings *siblings = compute->siblings;
+    int kept = 0;
+    for (int i = 0; i < siblings->agreed_count; i++) {
+        bool stays = siblings->agreed[i].from != replica;
+        for (int k = 0; k < siblings->slots && !stays; k++) {
+            const struct incoming *at = &siblings->incoming[replica * siblings->slots + k];
+            stays = at->used && at->is.purpose == SYNC_ROUND && at->is.round == siblings->agreed[i].is.round;
+        }
+        for (int k = 0; k < siblings->flights && !stays; k++) /* two-sided: its first half is used already */
+            stays = siblings->flight[k].used && siblings->flight[k].exchange > 0 && siblings->flight[k].is.round == siblings->agreed[i].is.round;
+        if (stays)
+            siblings->agreed[kept++] = siblings->agreed[i];
+    }
+    siblings->agreed_count = kept;
 }
 
 /* ---- what comes of it ---- */
@@ -112,9 +137,9 @@ void agree_applied(struct compute *compute, uint64_t round, uint64_t step)
     struct siblings *siblings = compute->siblings;
     int kept = 0;
     for (int i = 0; i < siblings->agreed_count; i++) {
-        const struct wire_agree *agree = &siblings->agreed[i];
+        const struct wire_agree *agree = &siblings->agreed[i].is;
         if (agree->round > round)
-            siblings->agreed[kept++] = *agree;
+            siblings->agreed[kept++] = siblings->agreed[i];
         else if (!drive_has_used(compute, agree->ledger))
             adopt(compute, agree, step);
     }

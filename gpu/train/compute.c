@@ -144,6 +144,21 @@ static int accept_sync(struct compute *compute, struct letter *letter)
     return post_accept(compute, letter);
 }
 
+static int accept_part(struct compute *compute, struct letter *letter)
+{
+    return members_accept_part(compute, letter);
+}
+
+static int accept_leave(struct compute *compute, struct letter *letter)
+{
+    return members_accept_leave(compute, letter);
+}
+
+static int accept_have(struct compute *compute, struct letter *letter)
+{
+    return members_accept_have(compute, letter);
+}
+
 static int accept_agree(struct compute *compute, struct letter *letter)
 {
     return agree_accept(compute, letter);
@@ -218,6 +233,7 @@ static const struct {
     {WIRE_ACT, accept_act},   {WIRE_GRAD, accept_grad},   {WIRE_STAMP, accept_stamp}, {WIRE_CODEC_STATE, accept_codec_state},
     {WIRE_TIED, accept_tied}, {WIRE_SYNC, accept_sync},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},
     {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},   {WIRE_AGREE, accept_agree}, {WIRE_CAPTURE, accept_capture}, {WIRE_USE, accept_use},
+    {WIRE_PART, accept_part}, {WIRE_LEAVE, accept_leave}, {WIRE_HAVE, accept_have},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)

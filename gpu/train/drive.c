@@ -263,7 +263,7 @@ static bool saving_is_due(const struct compute *compute)
     const struct drive *drive = &compute->drive;
     if (drive->save_wanted && drive->next > drive->save_from)
         return true;
-    return !drive->held && drive->next >= drive->last && drive->saved != drive->next && compute->settings.assign.replica == 0;
+    return !drive->held && drive->next >= drive->last && drive->saved != drive->next && siblings_is_lowest(compute);
 }
 
 bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step)

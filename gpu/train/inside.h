@@ -172,6 +172,7 @@ int siblings_after_step(struct compute *compute, uint64_t step);
 int siblings_average(struct compute *compute);
 /* Of the step just trained; where gradients are averaged: the mean of the replicas. */
 double siblings_targets(const struct compute *compute);
+bool siblings_is_lowest(const struct compute *compute); /* of the replicas that take part */
 /* agree.c: is this a setting that replicas change together? And what first stages stamp of them. */
 bool agree_takes(const struct compute *compute, const char *name);
 void agree_stamp(const struct compute *compute, struct wire_stamp *stamp);

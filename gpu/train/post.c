@@ -15,7 +15,7 @@ int post_send(struct compute *compute, const struct wire_sync *what, const uint8
     int err = 0;
     for (int r = 0; r < siblings->replicas && !err; r++) {
         struct wire_sync piece = *what;
-        if (r == siblings->self)
+        if (r == siblings->self || members_has_left(siblings, r))
             continue;
         do { /* also when there is nothing in it: the word that it is empty */
             uint64_t left = what->total - piece.offset;
@@ -60,11 +60,13 @@ static struct incoming *begin(const struct siblings *siblings, int replica, cons
 
 int post_accept(struct compute *compute, const struct letter *letter)
 {
-    const struct siblings *siblings = compute->siblings;
+    struct siblings *siblings = compute->siblings;
     int replica = letter->road - MAIL_SIBLINGS;
     struct wire_sync piece;
     if (wire_decode(WIRE_SYNC, letter->payload, letter->bytes, &piece, NULL) < 0)
         BUG("the loop thread let a bad piece of a contribution pass");
+    if (members_has_left(siblings, replica))
+        return 0;
     struct incoming *at = find(siblings, replica, &piece);
     if (!at && piece.offset == 0 && piece.total <= siblings->most_bytes)
         at = begin(siblings, replica, &piece);
@@ -76,23 +78,42 @@ int post_accept(struct compute *compute, const struct letter *letter)
                             siblings->slots);
     memcpy(at->bytes + at->have, piece.body.data, piece.body.bytes);
     at->have += piece.body.bytes;
-    return 0;
+    if (at->have < at->is.total)
+        return 0;
+    at->number = ++siblings->members[replica].received;
+    return members_tell(compute, &piece);
 }
 
-/* A sibling whose contribution is not all here; −1 = none. */
-static int missing(const struct siblings *siblings, const struct wire_sync *own)
+const struct incoming *post_find(const struct siblings *siblings, int replica, const struct wire_sync *what)
+{
+    return find(siblings, replica, what);
+}
+
+/* A sibling whose contribution is not all here; −1 = none. Of one that has left only what counts is kept. */
+static int missing(const struct siblings *siblings, const struct wire_sync *what)
 {
     for (int r = 0; r < siblings->replicas; r++) {
-        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
-        if (r != siblings->self && (!at || at->have < at->is.total))
+        const struct incoming *at = r == siblings->self || members_has_left(siblings, r) ? NULL : find(siblings, r, what);
+        if (r != siblings->self && !members_has_left(siblings, r) && (!at || !at->number))
             return r;
     }
     return -1;
 }
 
+bool post_has_all(const struct siblings *siblings, const struct wire_sync *what)
+{
+    return missing(siblings, what) < 0;
+}
+
+static int awaited(const struct siblings *siblings, const struct wire_sync *own)
+{
+    int replica = missing(siblings, own);
+    return replica >= 0 ? replica : members_missing(siblings, own);
+}
+
 bool post_is_complete(const struct siblings *siblings, const struct wire_sync *own)
 {
-    return missing(siblings, own) < 0;
+    return awaited(siblings, own) < 0;
 }
 
 static void tell_stall(struct compute *compute, const struct wire_sync *own, int replica, uint64_t waited_ns)
@@ -117,12 +138,31 @@ static void tell_wait(struct compute *compute, const struct wire_sync *own, uint
                 siblings->waited_replica, own->round, (double)waited_ns / 1e9);
 }
 
-int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts)
+/* In the order of the replicas; who has left and is not in this exchange has no part. */
+static int gather(struct siblings *siblings, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts)
+{
+    uint64_t tokens[PROFILE_MAX_REPLICAS], all = 0;
+    int count = 0;
+    for (int r = 0; r < siblings->replicas; r++) {
+        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
+        if (r != siblings->self && !at)
+            continue;
+        tokens[count] = at ? at->is.tokens : own->tokens;
+        all += tokens[count];
+        parts[count++] = (struct sync_part){.replica = r, .bytes = at ? at->bytes : own_bytes, .count = at ? at->is.total : own->total};
+    }
+    for (int i = 0; i < count; i++)
+        parts[i].share = own->purpose == SYNC_ROUND ? (float)((double)tokens[i] / (double)all) : 1.0f / (float)count;
+    siblings->tokens = all;
+    return count;
+}
+
+int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts, int *count)
 {
     struct siblings *siblings = compute->siblings;
-    uint64_t began_ns = clock_now_ns(), tokens = 0;
+    uint64_t began_ns = clock_now_ns();
     int replica, err = 0;
-    while ((replica = missing(siblings, own)) >= 0) {
+    while ((replica = awaited(siblings, own)) >= 0) {
         siblings->waited_round = own->round;
         siblings->waited_replica = replica;
         err = compute_accept(compute, LOOK_NS);
@@ -135,17 +175,7 @@ int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_
     if (err && err != ERR_AGAIN)
         return err;
     tell_wait(compute, own, waited_ns);
-    for (int r = 0; r < siblings->replicas; r++) {
-        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
-        parts[r] = (struct sync_part){.replica = r, .bytes = at ? at->bytes : own_bytes, .count = at ? at->is.total : own->total};
-        tokens += at ? at->is.tokens : own->tokens;
-    }
-    siblings->tokens = tokens;
-    for (int r = 0; r < siblings->replicas; r++) {
-        const struct incoming *at = r == siblings->self ? NULL : find(siblings, r, own);
-        double share = (double)(at ? at->is.tokens : own->tokens) / (double)tokens;
-        parts[r].share = own->purpose == SYNC_ROUND ? (float)share : 1.0f / (float)siblings->replicas;
-    }
+    *count = gather(siblings, own, own_bytes, parts);
     return 0;
 }
 
@@ -156,4 +186,5 @@ void post_release(struct siblings *siblings, const struct wire_sync *own)
         if (at)
             at->used = false;
     }
+    members_release(siblings, own);
 }

@@ -69,6 +69,12 @@ static void break_off(struct worker *worker, const char *text)
     mail_order(worker->mail, MAIL_ABANDON);
 }
 
+/* A round can do without a replica; an averaged gradient is part of the step. */
+static bool is_elastic(const struct profile *profile)
+{
+    return profile->replicas > 1 && (profile->sync_every > 1 || profile->sync_outer != OUTER_NONE);
+}
+
 static void on_road_lost(enum mail_road side, const char *peer, int err, const char *reason, void *arg)
 {
     struct worker *worker = arg;
@@ -79,6 +85,11 @@ static void on_road_lost(enum mail_road side, const char *peer, int err, const c
             ship_road(worker, false);
         log_at(LOG_WARN, "stage", "%s", text);
         return; /* nobody waits for it */
+    }
+    if (side >= MAIL_SIBLINGS && is_elastic(&worker->profile)) { /* kedged says who leaves; what is here of it may still count */
+        stage_say(worker, EVENT_WARN, "sibling-lost", text);
+        control_send(worker->control, WIRE_PART, &(struct wire_part){.replica = (uint16_t)(side - MAIL_SIBLINGS)});
+        return;
     }
     stage_say(worker, err ? EVENT_ALERT : EVENT_WARN, err ? "peer-lost" : "peer-left", text);
     break_off(worker, text);
@@ -101,7 +112,7 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
     } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM},    {WIRE_CODEC_STATE, MAIL_UPSTREAM},
                    {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM},
                    {WIRE_CODEC_STATE, MAIL_DOWNSTREAM},
-                   {WIRE_SYNC, MAIL_SIBLINGS},  {WIRE_AGREE, MAIL_SIBLINGS}};
+                   {WIRE_SYNC, MAIL_SIBLINGS},  {WIRE_AGREE, MAIL_SIBLINGS}, {WIRE_HAVE, MAIL_SIBLINGS}};
     uint8_t place = side < MAIL_SIBLINGS ? (uint8_t)side : MAIL_SIBLINGS;
     union { /* only the check counts */
         struct wire_stamp stamp;
@@ -111,6 +122,7 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
         struct wire_tied tied;
         struct wire_sync sync;
         struct wire_agree agree;
+        struct wire_have have;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;
@@ -266,6 +278,14 @@ static void take_meter(struct worker *worker, const struct letter *letter)
     control_sample(worker->control, WIRE_METER, &meter, meter.matrix_class, false);
 }
 
+static void take_parted(struct worker *worker, const struct letter *letter)
+{
+    struct wire_parted parted;
+    if (wire_decode(WIRE_PARTED, letter->payload, letter->bytes, &parted, NULL) < 0)
+        BUG("a PARTED of our own cannot be read");
+    control_send(worker->control, WIRE_PARTED, &parted);
+}
+
 static void take_failed(struct worker *worker, const struct letter *letter)
 {
     char text[600];
@@ -293,6 +313,7 @@ static void take_letter(struct worker *worker, struct letter *letter)
         {WIRE_SAMPLE, send_sample},       {WIRE_READY, take_ready},   {WIRE_DONE, take_done},   {WIRE_EVENT, take_event},
         {WIRE_KNOB_USED, take_knob_used}, {WIRE_OUTER, take_outer},   {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
         {WIRE_SAVED, take_saved},         {WIRE_MARK, take_mark},     {WIRE_METER, take_meter},
+        {WIRE_PARTED, take_parted},
     };
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
         if (takers[i].type == letter->type) {

@@ -148,6 +148,8 @@ static int on_message(struct link *link, const struct frame_header *header, cons
 {
     struct end *end = arg;
     (void)link;
+    if (end->side != STRANGER && end->roads->sides[end->side].lost)
+        return 0; /* given up */
     if (end->side == STRANGER)
         return why_set(why, ERR_REFUSED, "a message came before the scheduler announced this road");
     return end->roads->callbacks.message((enum mail_road)end->side, header, payload, bytes, end->roads->arg, why);
@@ -317,6 +319,17 @@ void roads_incoming(struct roads *roads, struct road *road, const char *from)
         end_new(roads, road, STRANGER);
     else
         log_at(LOG_WARN, "roads", "a connection cannot be taken: %s", why.text);
+}
+
+void roads_drop(struct roads *roads, enum mail_road index, const char *reason)
+{
+    struct side *side = &roads->sides[index];
+    side->lost = true;
+    side->up = false;
+    loop_timer_unset(side->redial);
+    loop_timer_unset(side->deadline);
+    if (side->end)
+        link_close(side->end->link, 0, reason, CLOCK_SECOND);
 }
 
 /* ---- sending and measuring ---- */

@@ -132,7 +132,7 @@ void siblings_bounds(const struct profile *profile, const struct stage_shape *sh
     siblings_list(profile, shape, &list);
     size_t contribution = most_bytes(profile, &list), pieces = contribution / WIRE_SYNC_BYTES + 1;
     size_t count = (size_t)(replicas - 1) * (size_t)slots_of(profile);
-    *letters = count * pieces + KNOBS_MOST;
+    *letters = count * (pieces + 1) + KNOBS_MOST; /* each with a HAVE */
     *bytes = count * (contribution + pieces * 128);
     siblings_list_clear(&list);
 }
@@ -217,6 +217,8 @@ int siblings_load(struct compute *compute, const struct stage_shape *shape, stru
         .most_bytes = most_bytes(profile, &list),
     };
     list.index = NULL;
+    made->holdings = 4 * made->slots + 2;
+    made->holding = mem_array((size_t)made->holdings, sizeof *made->holding);
     made->flights = made->gradients ? 1 : fragments_in_flight(&made->fragments);
     int err = 0;
     if (!take_buffers(made, &list))
@@ -245,6 +247,7 @@ void siblings_free(struct siblings *siblings)
     mem_large_free(siblings->values);
     sync_free(siblings->sync);
     mem_free(siblings->incoming);
+    mem_free(siblings->holding);
     mem_free(siblings->flight);
     mem_free(siblings->tensor_of);
     mem_free(siblings);
@@ -289,11 +292,11 @@ static int take_exchange(struct compute *compute, struct flight *flight)
     struct siblings *siblings = compute->siblings;
     struct sync_part parts[PROFILE_MAX_REPLICAS];
     struct why why = {0};
-    int err = post_wait(compute, &flight->own, flight->bytes, parts);
+    int err = post_wait(compute, &flight->own, flight->bytes, parts, &flight->contributors);
     if (err)
         return err;
-    if (sync_receive(siblings->sync, flight->is.fragment, flight->exchange, parts, siblings->replicas, siblings->self, &siblings->outer,
-                     &why) < 0) {
+    if (sync_receive(siblings->sync, flight->is.fragment, flight->exchange, parts, flight->contributors, siblings->self,
+                     &siblings->outer, &why) < 0) {
         flight->failed = true; /* all replicas see the same bytes, so all of them skip it */
         compute_say(compute, EVENT_WARN, flight->is.applied, "round-skipped", "round %" PRIu64 ", fragment %d: %s", flight->is.round,
                     flight->is.fragment, why.text);
@@ -321,7 +324,7 @@ static int finish_round(struct compute *compute, struct flight *flight, uint64_t
     if (!flight->failed)
         sync_merge(siblings->sync, flight->is.fragment, siblings->outer.alpha, &weights);
     struct wire_outer outer = {.round = flight->is.round, .step = step, .fragment = (uint16_t)flight->is.fragment,
-                               .skipped = flight->failed, .contributors = (uint16_t)siblings->replicas,
+                               .skipped = flight->failed, .contributors = (uint16_t)flight->contributors,
                                .hash = sync_hash(siblings->sync, flight->is.fragment), .sent_bytes = flight->own.total};
     compute_tell(compute, WIRE_OUTER, &outer, step);
     flight->used = false;
@@ -360,6 +363,7 @@ static int exchange_all(struct compute *compute, uint64_t step)
     struct sync_weights weights = weights_of(compute);
     struct sync_part parts[PROFILE_MAX_REPLICAS];
     uint8_t *bytes = siblings->flight[0].bytes;
+    int count = 0;
     for (int i = 0; i < siblings->tensors; i++) {
         struct why why = {0};
         struct wire_sync own = {.round = fragments_end(&siblings->fragments) + (uint64_t)i, .purpose = SYNC_FINAL,
@@ -367,14 +371,14 @@ static int exchange_all(struct compute *compute, uint64_t step)
         sync_final_contribute(siblings->sync, i, &weights, bytes);
         int err = post_send(compute, &own, bytes);
         if (!err)
-            err = post_wait(compute, &own, bytes, parts);
+            err = post_wait(compute, &own, bytes, parts, &count);
         if (err)
             return err;
-        if (sync_final_receive(siblings->sync, i, parts, siblings->replicas, &weights, &why) < 0)
+        if (sync_final_receive(siblings->sync, i, parts, count, &weights, &why) < 0)
             compute_say(compute, EVENT_ALERT, step, "round-skipped", "%s; this tensor stays as it is", why.text);
         post_release(siblings, &own);
     }
-    struct wire_outer outer = {.round = fragments_end(&siblings->fragments), .step = step, .contributors = (uint16_t)siblings->replicas,
+    struct wire_outer outer = {.round = fragments_end(&siblings->fragments), .step = step, .contributors = (uint16_t)count,
                                .hash = stage_hash(compute->model)};
     compute_tell(compute, WIRE_OUTER, &outer, step);
     return 0;
@@ -456,8 +460,9 @@ int siblings_average(struct compute *compute)
                             .total = siblings->most_bytes};
     encode_gradients(compute, flight->bytes);
     int err = post_send(compute, &own, flight->bytes);
+    int count;
     if (!err)
-        err = post_wait(compute, &own, flight->bytes, parts);
+        err = post_wait(compute, &own, flight->bytes, parts, &count);
     for (int p = 0; p < siblings->replicas && !err; p++)
         if (parts[p].count != own.total)
             err = compute_halt(compute, compute->pass.step, "the gradient of replica %d has %zu bytes, ours %" PRIu64, p, parts[p].count,
@@ -475,6 +480,11 @@ double siblings_targets(const struct compute *compute)
     if (!siblings || !siblings->gradients)
         return (double)compute->pass.targets;
     return (double)siblings->tokens / siblings->replicas;
+}
+
+bool siblings_is_lowest(const struct compute *compute)
+{
+    return !compute->siblings || members_lowest(compute->siblings) == compute->siblings->self;
 }
 
 void siblings_report(const struct compute *compute, struct wire_sample *sample)

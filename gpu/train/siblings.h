@@ -16,13 +16,22 @@ struct incoming { /* one contribution of a sibling */
     bool used;
     struct wire_sync is; /* without its body */
     uint64_t have;       /* bytes of is.total */
+    uint64_t number;     /* among those of its replica, from 1 on; 0 = not whole yet */
     uint8_t *bytes;
+};
+
+/* Who says to have all contributions to an exchange. Where there are more than two replicas a round is not applied before all say so: a
+ * replica that dies while it sends must not be in the mean of one sibling and missing in that of another. */
+struct holding {
+    bool used;
+    struct wire_have is;
+    uint32_t who; /* a bit per replica, own included */
 };
 
 struct flight { /* a round that we have sent and not yet applied */
     bool used, failed;
     struct fragment_round is;
-    int exchange;
+    int exchange, contributors;
     struct wire_sync own; /* what we sent in that exchange */
     uint8_t *bytes;
 };
@@ -39,8 +48,11 @@ struct siblings {
     struct fragments fragments; /* as the newest stamp says */
     struct sync_outer outer;
     struct agreement next;      /* first stage: what the next stamp says */
-    struct wire_agree agreed[KNOBS_MOST]; /* said or heard, of rounds that are not applied yet */
+    struct { struct wire_agree is; int from; } agreed[KNOBS_MOST]; /* said or heard, of rounds that are not applied yet */
     int agreed_count;
+    struct { bool left; uint64_t received, counts; } members[PROFILE_MAX_REPLICAS]; /* counts: contributions of who left */
+    struct holding *holding; /* [holdings] */
+    int holdings;
     int64_t most_rank;
     struct sync *sync;   /* NULL with gradients */
     int tensors;
@@ -69,16 +81,30 @@ void siblings_list_clear(struct siblings_list *list);
 /* ---- post.c ---- */
 int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes);
 int post_accept(struct compute *compute, const struct letter *letter);
-/* Until the contribution is here from all siblings; the parts, own included, in the order of the replicas. */
-int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts);
+/* Until the contribution is here from all siblings; the parts, own included, in the order of the replicas, and how many they are. */
+int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts, int *count);
 bool post_is_complete(const struct siblings *siblings, const struct wire_sync *own);
+const struct incoming *post_find(const struct siblings *siblings, int replica, const struct wire_sync *what); /* NULL: nothing yet */
+bool post_has_all(const struct siblings *siblings, const struct wire_sync *what);
 void post_release(struct siblings *siblings, const struct wire_sync *own);
+
+/* ---- members.c ---- */
+bool members_has_left(const struct siblings *siblings, int replica);
+int members_lowest(const struct siblings *siblings); /* who speaks for all */
+int members_accept_part(struct compute *compute, const struct letter *letter);
+int members_accept_leave(struct compute *compute, const struct letter *letter);
+int members_accept_have(struct compute *compute, const struct letter *letter);
+/* After what we have of an exchange changed: if it is all, the others hear of it. */
+int members_tell(struct compute *compute, const struct wire_sync *what);
+int members_missing(const struct siblings *siblings, const struct wire_sync *what); /* who does not say to have all; −1 = none */
+void members_release(struct siblings *siblings, const struct wire_sync *what);
 
 /* ---- agree.c ---- */
 struct agreement agreement_of(const struct profile *profile); /* in siblings.c */
 int agree_send(struct compute *compute, const struct fragment_round *round); /* before what this round sends */
 int agree_accept(struct compute *compute, const struct letter *letter);
 void agree_applied(struct compute *compute, uint64_t round, uint64_t step);
+void agree_leave(struct compute *compute, int replica); /* what it said for rounds that it is not in */
 int agree_follow(struct compute *compute); /* the stamp of the pass */
 
 #endif

@@ -195,6 +195,29 @@ static int take_road(struct worker *worker, const void *message, struct why *why
     return 0;
 }
 
+static int check_sibling(const struct worker *worker, const char *what, unsigned replica, struct why *why)
+{
+    if (worker->compute && replica < worker->assign.replicas && replica != worker->assign.replica)
+        return 0;
+    return why_set(why, ERR_INVALID, "a %s of replica %u, which is no sibling of replica %u of %u", what, replica, worker->assign.replica,
+                   worker->assign.replicas);
+}
+
+static int take_part(struct worker *worker, const void *message, struct why *why)
+{
+    const struct wire_part *part = message;
+    int err = check_sibling(worker, "PART", part->replica, why);
+    if (!err)
+        roads_drop(worker->roads, (enum mail_road)(MAIL_SIBLINGS + part->replica), "this replica leaves the run");
+    return err;
+}
+
+static int take_leave(struct worker *worker, const void *message, struct why *why)
+{
+    const struct wire_leave *leave = message;
+    return check_sibling(worker, "LEAVE", leave->replica, why);
+}
+
 static int take_stop(struct worker *worker, const void *message, struct why *why)
 {
     const struct wire_stop *order = message;
@@ -242,6 +265,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         {WIRE_START, true, take_start},    {WIRE_HOLD, true, take_nothing}, {WIRE_KNOB, true, take_nothing},
         {WIRE_SAVE, true, take_nothing},   {WIRE_CAPTURE, true, take_nothing}, {WIRE_USE, true, take_nothing},
         {WIRE_GRANT, false, take_grant},
+        {WIRE_PART, true, take_part},      {WIRE_LEAVE, true, take_leave},
     };
     union {
         struct wire_assign assign;
@@ -254,6 +278,8 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         struct wire_capture capture;
         struct wire_use use;
         struct wire_grant grant;
+        struct wire_part part;
+        struct wire_leave leave;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;

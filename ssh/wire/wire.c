@@ -113,6 +113,12 @@ static const struct wire_field sync_fields[] = {
 static const struct wire_field agree_fields[] = {
     FIELD(agree, round), FIELD(agree, ledger), FIELD(agree, name), FIELD(agree, value),
 };
+static const struct wire_field part_fields[] = {FIELD(part, replica)};
+static const struct wire_field parted_fields[] = {FIELD(parted, replica), FIELD(parted, received), FLAG(parted, decided)};
+static const struct wire_field leave_fields[] = {FIELD(leave, replica), FIELD(leave, count)};
+static const struct wire_field have_fields[] = {
+    FIELD(have, round), RANGE(have, purpose, SYNC_ROUND, SYNC_FINAL), FLAG(have, exchange), FIELD(have, fragment),
+};
 static const struct wire_field outer_fields[] = {
     FIELD(outer, round), FIELD(outer, step), FIELD(outer, fragment), FLAG(outer, skipped), FIELD(outer, contributors),
     FIELD(outer, hash), FIELD(outer, sent_bytes),
@@ -267,6 +273,10 @@ static const struct wire_message messages[] = {
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
     ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),
     ROW(AGREE, agree, "W→W siblings", LANE_SYNC, 16 + 2 * NAME_BYTES),
+    ROW(PART, part, "W→S, S→W", LANE_CONTROL, 2),
+    ROW(PARTED, parted, "W→S", LANE_CONTROL, 11),
+    ROW(LEAVE, leave, "S→W", LANE_CONTROL, 10),
+    ROW(HAVE, have, "W→W siblings", LANE_SYNC, 12),
 };
 
 #define MESSAGE_COUNT (sizeof messages / sizeof *messages)

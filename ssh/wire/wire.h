@@ -95,6 +95,10 @@ enum wire_type {
     WIRE_SYNC = 140,  /* W→W between siblings, lane SYNC: a piece of a contribution to a round */
     WIRE_OUTER = 141, /* W→S a round is over: what the common copy of the fragment is now */
     WIRE_AGREE = 142, /* W→W first stage, from the lowest replica to all siblings, ahead of its contribution to a round: what changes after it */
+    WIRE_PART = 143,   /* W→S the road to this replica's stage is lost; S→W give it up, and say how many of its contributions are here */
+    WIRE_PARTED = 144, /* W→S so many */
+    WIRE_LEAVE = 145,  /* S→W this replica is out: so many of its contributions count */
+    WIRE_HAVE = 146,   /* W→W all contributions to this exchange are here (more than two replicas) */
 };
 
 struct wire_bytes { /* a tail; points into the decoded payload */
@@ -424,6 +428,27 @@ struct wire_agree {
     uint64_t round;  /* holds from the step after the one that this round is applied at */
     uint64_t ledger; /* of the KNOB that asked for it */
     char name[WIRE_NAME], value[WIRE_NAME];
+};
+
+struct wire_part {
+    uint16_t replica;
+};
+
+struct wire_parted {
+    uint16_t replica;
+    uint64_t received; /* whole contributions, since the road stood */
+    uint8_t decided;   /* 1: a LEAVE has come, and this was its count */
+};
+
+struct wire_leave {
+    uint16_t replica;
+    uint64_t count; /* the first so many of its contributions count, on all siblings; what is later is as if it had never been sent */
+};
+
+struct wire_have {
+    uint64_t round;
+    uint8_t purpose, exchange;
+    uint16_t fragment;
 };
 
 struct wire_outer {

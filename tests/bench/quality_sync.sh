@@ -125,8 +125,8 @@ row diloco_int4 rest sync.payload=int4 sync.table=payload
 row diloco_e3m0 rest sync.payload=e3m0 sync.table=payload
 row powersgd_8 rest sync.payload=powersgd sync.rank=8 sync.table=bf16
 row powersgd_16 rest sync.payload=powersgd sync.rank=16 sync.table=bf16
-row powersgd_8_two_sided rest sync.payload=powersgd sync.rank=8 sync.table=bf16 sync.power=two-sided
-row powersgd_16_two_sided rest sync.payload=powersgd sync.rank=16 sync.table=bf16 sync.power=two-sided
+row powersgd_8_alternating rest sync.payload=powersgd sync.rank=8 sync.table=bf16 sync.power=alternating
+row powersgd_16_alternating rest sync.payload=powersgd sync.rank=16 sync.table=bf16 sync.power=alternating
 row defaults rest sync.every=30
 
 sent() { # SETTINGS... : bytes of lane sync in one direction, in all
@@ -152,5 +152,5 @@ bytes_row h100_e3m0 sync.payload=e3m0 sync.table=payload
 bytes_row h100_defaults
 for rank in 4 8 16 64; do
     bytes_row h100_powersgd_$rank sync.payload=powersgd sync.rank=$rank sync.table=payload
-    bytes_row h100_powersgd_${rank}_two_sided sync.payload=powersgd sync.rank=$rank sync.table=payload sync.power=two-sided
+    bytes_row h100_powersgd_${rank}_alternating sync.payload=powersgd sync.rank=$rank sync.table=payload sync.power=alternating
 done

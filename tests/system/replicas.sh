@@ -45,7 +45,7 @@ check() {
 }
 # Offsets 0, 3 and 6 of 10 steps, from step 5 on, applied 2 steps later, of 40 steps: 6, 10, 13, 16, 20, … 36 = 10 rounds (40 could not be
 # applied any more) and the end, on each of 2 stages.
-profile mixed run.steps=40 replicas.count=2 sync.every=10 sync.payload=powersgd sync.rank=4 sync.table=rows
+profile mixed run.steps=40 replicas.count=2 sync.every=10 sync.payload=powersgd sync.power=alternating sync.rank=4 sync.table=rows
 run mixed
 check mixed 2 22
 profile classic run.steps=40 replicas.count=2 sync.every=10 sync.payload=powersgd sync.power=two-sided sync.table=powersgd sync.table_rank=8

@@ -12,7 +12,7 @@ static struct drift drift;
 
 static int say(int stage, int replica, uint64_t round, uint64_t hash)
 {
-    return drift_check(&drift, stage, replica, 3, &(struct wire_outer){.round = round, .fragment = (uint16_t)(round % 3), .hash = hash});
+    return drift_check(&drift, stage, replica, &(struct wire_outer){.round = round, .fragment = (uint16_t)(round % 3), .hash = hash, .contributors = 3});
 }
 
 static int begin(void **state)
@@ -41,7 +41,7 @@ static void test_differ(void **state)
     assert_int_equal(say(1, 1, 7, 6), -1); /* told already */
     say(1, 0, 8, 5);
     assert_int_equal(say(1, 1, 8, 5), -1);
-    assert_int_equal(drift_check(&drift, 1, 2, 3, &(struct wire_outer){.round = 8, .fragment = 2, .hash = 5, .skipped = 1}), 0);
+    assert_int_equal(drift_check(&drift, 1, 2, &(struct wire_outer){.round = 8, .fragment = 2, .hash = 5, .skipped = 1}), 0);
     assert_int_equal(drift.agreed, 0);
 }
 

@@ -71,7 +71,7 @@ static void the_table_is_complete_and_ordered(void **state)
         WIRE_CODEC_STATE, WIRE_TIED,
         WIRE_CAPTURE, WIRE_GRANT, WIRE_USE, WIRE_MARK, WIRE_SNAPSHOT, WIRE_CHUNK, WIRE_HELD, WIRE_WANT, WIRE_BASIS, WIRE_METER, WIRE_SAMPLE, WIRE_ROAD_SAMPLE, WIRE_WATCH, WIRE_RUN_STATE, WIRE_PROCESS_ROW, WIRE_ROAD_ROW,
         WIRE_EVENT_ROW, WIRE_LEDGER_ROW, WIRE_KNOB_ROW, WIRE_STATE_END, WIRE_ORDER, WIRE_REPLY, WIRE_ANCHOR_ROW, WIRE_METER_ROW,
-        WIRE_SYNC, WIRE_OUTER, WIRE_AGREE,
+        WIRE_SYNC, WIRE_OUTER, WIRE_AGREE, WIRE_PART, WIRE_PARTED, WIRE_LEAVE, WIRE_HAVE,
     };
     size_t count;
     const struct wire_message *messages = wire_all(&count);
@@ -138,7 +138,7 @@ static void maxima_are_exact(void **state)
 {
     (void)state;
     for_every_row(check_maximum, 0);
-    assert_int_equal(wire_find(WIRE_ASSIGN)->max_bytes, 36 + 65536);
+    assert_int_equal(wire_find(WIRE_ASSIGN)->max_bytes, 36 + 131072);
     assert_int_equal(wire_find(WIRE_ACT)->max_bytes, 256 << 20);
     assert_int_equal(wire_find(WIRE_GRAD)->max_bytes, 256 << 20);
     assert_int_equal(wire_find(WIRE_CODEC_STATE)->max_bytes, 16 << 20);
@@ -468,8 +468,8 @@ static void no_room_is_err_full_and_appends_nothing(void **state)
     assert_non_null(strstr(why.text, "DONE"));
     assert_int_equal(buf_used(&buf), 5);
     buf_clear(&buf);
-    uint8_t *settings = mem_new((64 << 10) + 1);
-    struct wire_assign assign = {.settings = {settings, (64 << 10) + 1}};
+    uint8_t *settings = mem_new((128 << 10) + 1);
+    struct wire_assign assign = {.settings = {settings, (128 << 10) + 1}};
     buf_init(&buf, ROOM);
     why = (struct why){0};
     assert_int_equal(wire_encode(WIRE_ASSIGN, &assign, &buf, &why), ERR_FULL);

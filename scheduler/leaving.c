@@ -1,0 +1,214 @@
+/* See leaving.h. */
+#include "scheduler/leaving.h"
+
+#include <inttypes.h>
+#include <signal.h>
+
+#include "scheduler/run_state.h"
+#include "ssh/base/clock.h"
+
+bool leaving_has_left(const struct run *run, int replica)
+{
+    return run->leaving.replicas[replica].left;
+}
+
+int leaving_lowest(const struct run *run)
+{
+    int lowest = 0;
+    while (lowest + 1 < run->plan.replicas && run->leaving.replicas[lowest].left)
+        lowest++;
+    return lowest;
+}
+
+int leaving_count(const struct run *run)
+{
+    int count = 0;
+    for (int r = 0; r < run->plan.replicas; r++)
+        count += !run->leaving.replicas[r].left;
+    return count;
+}
+
+static struct process *process_of(struct run *run, int replica, int stage)
+{
+    return processes_stage(&run->processes, replica * run->plan.stages_per_replica + stage);
+}
+
+/* ---- who is asked, and what is made of the answers ---- */
+
+static void decide(struct run *run, int stage, int replica)
+{
+    uint32_t awaited = 0;
+    for (int r = 0; r < run->plan.replicas; r++)
+        awaited |= run->leaving.replicas[r].left ? 0 : 1u << r;
+    if (awaited & ~run->leaving.stages[stage][replica].answered)
+        return;
+    struct wire_leave leave = {.replica = (uint16_t)replica, .count = run->leaving.stages[stage][replica].least};
+    run->leaving.stages[stage][replica].decided = true;
+    for (int r = 0; r < run->plan.replicas; r++)
+        if (!run->leaving.replicas[r].left)
+            run_send(run, process_of(run, r, stage), WIRE_LEAVE, &leave);
+}
+
+int leaving_parted(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_parted *parted = payload;
+    int stage = process->stage->stage;
+    if (parted->replica >= run->plan.replicas || !run->leaving.replicas[parted->replica].left)
+        return why_set(why, ERR_INVALID, "%s parts from replica %u, which nobody asked for", process->record->row.process, parted->replica);
+    if (leaving_has_left(run, process->stage->replica))
+        return 0;
+    uint32_t *answered = &run->leaving.stages[stage][parted->replica].answered, bit = 1u << process->stage->replica;
+    uint64_t *least = &run->leaving.stages[stage][parted->replica].least;
+    if (run->leaving.stages[stage][parted->replica].decided) {
+        struct wire_leave leave = {.replica = parted->replica, .count = *least};
+        run_send(run, process, WIRE_LEAVE, &leave);
+        return 0;
+    }
+    if (parted->decided || !*answered || parted->received < *least)
+        *least = parted->received; /* one that was decided by a former kedged is the least of all */
+    *answered |= bit;
+    decide(run, stage, parted->replica);
+    return 0;
+}
+
+void leaving_welcome(struct run *run, struct process *process)
+{
+    if (leaving_has_left(run, process->stage->replica))
+        return;
+    for (int r = 0; r < run->plan.replicas; r++)
+        if (run->leaving.replicas[r].left)
+            run_send(run, process, WIRE_PART, &(struct wire_part){.replica = (uint16_t)r});
+}
+
+/* ---- leaving ---- */
+
+static void kill_processes(struct run *run, int replica)
+{
+    for (int s = 0; s < run->plan.stages_per_replica; s++) {
+        struct process *process = process_of(run, replica, s);
+        struct wire_signal order = {.incarnation = process->record->row.incarnation, .signal = SIGKILL};
+        record_text(order.process, sizeof order.process, "%s", process->record->row.process);
+        if (process->record->row.state != PROCESS_EXITED)
+            run_send(run, processes_agent(&run->processes, process), WIRE_SIGNAL, &order);
+    }
+}
+
+static void mark(struct run *run, int replica)
+{
+    run->leaving.replicas[replica].left = true;
+    numbers_leave(run->numbers, replica);
+    knobs_leave(run->knobs, replica);
+}
+
+static bool may_leave(const struct run *run)
+{
+    enum run_phase phase = run_phase(run);
+    bool trains = phase == PHASE_TRAINING || (phase == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
+    return trains && leaving_count(run) > 1 && !plan_averages_gradients(&run->profile);
+}
+
+bool leaving_broken(struct run *run, int replica, const char *reason)
+{
+    if (!run->leaving.replicas[replica].left && !may_leave(run))
+        return false;
+    if (!run->leaving.replicas[replica].broken_ns) {
+        run->leaving.replicas[replica].broken_ns = clock_now_ns();
+        record_text(run->leaving.replicas[replica].broken, WIRE_TEXT, "%s", reason);
+    }
+    return true;
+}
+
+bool leaving_begin(struct run *run, int replica, const char *reason)
+{
+    if (run->leaving.replicas[replica].left)
+        return true;
+    if (!may_leave(run))
+        return false;
+    mark(run, replica);
+    run_say(run, EVENT_ALERT, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica, reason, leaving_count(run),
+            run->plan.replicas);
+    run->record->urgent = true;
+    kill_processes(run, replica);
+    for (int s = 0; s < run->plan.stages_per_replica; s++)
+        for (int r = 0; r < run->plan.replicas; r++) {
+            if (!run->leaving.replicas[r].left)
+                run_send(run, process_of(run, r, s), WIRE_PART, &(struct wire_part){.replica = (uint16_t)replica});
+            if (run->leaving.replicas[r].left && r != replica && !run->leaving.stages[s][r].decided)
+                decide(run, s, r); /* the one that has just left is not waited for any more */
+        }
+    run_check_done(run);
+    return true;
+}
+
+/* ---- roads that are lost while both ends live: a partition. One of them leaves, the other goes on; never two histories. ---- */
+
+int leaving_lost(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_part *part = payload;
+    if (part->replica >= run->plan.replicas || part->replica == process->stage->replica)
+        return why_set(why, ERR_INVALID, "%s lost replica %u, which is no sibling of it", process->record->row.process, part->replica);
+    if (run->leaving.replicas[part->replica].left || leaving_has_left(run, process->stage->replica))
+        return 0;
+    run->leaving.replicas[part->replica].lost_by |= 1u << process->stage->replica;
+    if (!run->leaving.replicas[part->replica].lost_ns)
+        run->leaving.replicas[part->replica].lost_ns = clock_now_ns();
+    return 0;
+}
+
+static int bits(uint32_t set)
+{
+    int count = 0;
+    for (; set; set &= set - 1)
+        count++;
+    return count;
+}
+
+static void tick_broken(struct run *run)
+{
+    for (int r = 0; r < run->plan.replicas; r++) {
+        const uint64_t broken_ns = run->leaving.replicas[r].broken_ns;
+        if (run->leaving.replicas[r].left || !broken_ns || clock_now_ns() - broken_ns < run->timeouts.silent_ns)
+            continue;
+        run->leaving.replicas[r].broken_ns = 0;
+        if (!leaving_begin(run, r, run->leaving.replicas[r].broken))
+            run_hold(run, CAUSE_ROAD, run->leaving.replicas[r].broken);
+    }
+}
+
+void leaving_tick(struct run *run)
+{
+    int worst = -1;
+    uint64_t now_ns = clock_now_ns();
+    if (run->ending == ENDING_NOT && run_phase(run) != PHASE_FORMING)
+        tick_broken(run);
+    for (int r = 0; r < run->plan.replicas; r++) {
+        const uint64_t lost_ns = run->leaving.replicas[r].lost_ns;
+        if (run->leaving.replicas[r].left || !lost_ns || now_ns - lost_ns < run->timeouts.silent_ns)
+            continue; /* its agent may tell more */
+        if (worst < 0 || bits(run->leaving.replicas[r].lost_by) >= bits(run->leaving.replicas[worst].lost_by))
+            worst = r;
+    }
+    if (worst < 0)
+        return;
+    char reason[WIRE_TEXT];
+    record_text(reason, sizeof reason, "%d of its siblings lost their roads to it", bits(run->leaving.replicas[worst].lost_by));
+    if (!leaving_begin(run, worst, reason))
+        return;
+    for (int r = 0; r < run->plan.replicas; r++) { /* what the others said of each other was about it, or is said again */
+        run->leaving.replicas[r].lost_by &= ~(1u << worst);
+        if (!run->leaving.replicas[r].lost_by)
+            run->leaving.replicas[r].lost_ns = 0;
+    }
+}
+
+void leaving_adopt(struct run *run)
+{
+    if (plan_averages_gradients(&run->profile) || (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
+        return;
+    for (int i = 0; i < run->plan.stage_count; i++) {
+        const struct process *process = processes_stage(&run->processes, i);
+        if (process->record->row.state == PROCESS_EXITED && !process->record->done && leaving_count(run) > 1 &&
+            !run->leaving.replicas[process->stage->replica].left)
+            mark(run, process->stage->replica);
+    }
+}

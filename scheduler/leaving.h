@@ -1,0 +1,47 @@
+/*
+ * A replica that cannot go on leaves the run, and the others go on without it: by kedged's word, because the others cannot know what each of
+ * them got of it (gpu/train/members.c has the other half).
+ *
+ *   here ──a process ended, a cut broke, its siblings lost it──▶ left: its processes are killed, every sibling of its stages is asked (PART)
+ *        all siblings of a stage that are here have answered (PARTED) ──▶ LEAVE with the least number, to all of them
+ *
+ * A replica never comes back as itself: what it trained since its last round is lost.
+ */
+#ifndef KEDGE_SCHEDULER_LEAVING_H
+#define KEDGE_SCHEDULER_LEAVING_H
+
+#include "profiles/profile.h"
+#include "ssh/wire/wire.h"
+
+struct run;
+struct process;
+
+struct leaving {
+    struct {
+        bool left;
+        uint32_t lost_by;     /* a bit per replica that lost its road to it */
+        uint64_t lost_ns;     /* since when; 0 = nobody */
+        uint64_t broken_ns;   /* since when its own stages have lost each other; 0 = they have not */
+        char broken[WIRE_TEXT];
+    } replicas[PROFILE_MAX_REPLICAS];
+    struct {                  /* of a stage (index in the pipeline) and a replica that has left */
+        uint32_t answered;    /* a bit per replica */
+        bool decided;
+        uint64_t least;
+    } stages[PROFILE_MAX_STAGES][PROFILE_MAX_REPLICAS];
+};
+
+bool leaving_has_left(const struct run *run, int replica);
+int leaving_count(const struct run *run);  /* replicas that are here */
+int leaving_lowest(const struct run *run); /* of the replicas that are here */
+/* The replica cannot go on for this reason. False: it is the only one, or replicas cannot do without each other: the run has to hold. */
+bool leaving_begin(struct run *run, int replica, const char *reason);
+/* One of its cuts broke. It leaves a little later, unless its agent tells before that which process ended. False as above. */
+bool leaving_broken(struct run *run, int replica, const char *reason);
+int leaving_lost(struct run *run, struct process *process, const void *payload, struct why *why);   /* PART of a stage */
+int leaving_parted(struct run *run, struct process *process, const void *payload, struct why *why);
+void leaving_welcome(struct run *run, struct process *process); /* it is back: what did it miss? */
+void leaving_tick(struct run *run);
+void leaving_adopt(struct run *run); /* who had left when the former kedged ended */
+
+#endif

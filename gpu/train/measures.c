@@ -189,9 +189,12 @@ int measures_settle(struct compute *compute)
     measures->pending = 0;
     if (!version)
         return 0;
+    if (measures->calibration && compute->first && measures->calibration_bad) {
+        forget(&compute->down, CODEC_FORWARD);
+        return 0;
+    }
     if (measures->calibration) /* the gradients' part is settled already */
-        return compute->first && measures->calibration_bad ? 0 : keep(compute, &compute->down, CODEC_FORWARD, version,
-                                                                      version);
+        return keep(compute, &compute->down, CODEC_FORWARD, version, version);
     if (!compute->pass.stamp.apply) {
         forget(&compute->down, CODEC_FORWARD);
         forget(&compute->up, CODEC_BACKWARD);

@@ -1,0 +1,398 @@
+/*
+ * Replicas that leave: who is asked, what is made of the answers in any order, who leaves after a partition, and when a run has to hold.
+ * Three replicas of two stages on two hosts, without any network; the test speaks for all of them.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "scheduler/run.h"
+#include "ssh/base/clock.h"
+#include "tests/helpers/dice.h"
+
+enum { REPLICAS = 3, STAGES = 2, AGENTS = 2, ALL = AGENTS + REPLICAS * STAGES, MOST_SENT = 2000 };
+
+static struct profile profile;
+static struct plan plan;
+static struct record *record;
+static struct run *run;
+static int handles[ALL]; /* the address is the handle, the value the process */
+static struct {
+    int process;
+    enum wire_type type;
+    struct wire_part part;
+    struct wire_leave leave;
+    struct wire_signal order;
+} sent[MOST_SENT];
+static int sent_count;
+
+static int stage_at(int replica, int stage)
+{
+    return AGENTS + replica * STAGES + stage;
+}
+
+static const char *name_of(int process)
+{
+    static char name[16];
+    if (process < AGENTS)
+        snprintf(name, sizeof name, "agent@%c", 'a' + process);
+    else
+        snprintf(name, sizeof name, "r%ds%d", (process - AGENTS) / STAGES, (process - AGENTS) % STAGES);
+    return name;
+}
+
+static int host_of(int process)
+{
+    return process < AGENTS ? process : plan.stages[process - AGENTS].host;
+}
+
+static void on_send(void *handle, enum wire_type type, const void *payload, void *arg)
+{
+    (void)arg;
+    assert_true(sent_count < MOST_SENT);
+    sent[sent_count].process = *(int *)handle;
+    sent[sent_count].type = type;
+    if (type == WIRE_PART)
+        sent[sent_count].part = *(const struct wire_part *)payload;
+    if (type == WIRE_LEAVE)
+        sent[sent_count].leave = *(const struct wire_leave *)payload;
+    if (type == WIRE_SIGNAL)
+        sent[sent_count].order = *(const struct wire_signal *)payload;
+    sent_count++;
+}
+
+static void on_close(void *handle, int err, const char *reason, void *arg)
+{
+    (void)handle, (void)err, (void)arg;
+    fail_msg("a road is closed: %s", reason);
+}
+
+static uint64_t on_heard(void *handle, void *arg)
+{
+    (void)handle, (void)arg;
+    return 0;
+}
+
+static void on_sample(const char *process, const struct wire_sample *sample, void *arg)
+{
+    (void)process, (void)sample, (void)arg;
+}
+
+static void on_road_sample(const char *process, const struct wire_road_sample *sample, void *arg)
+{
+    (void)process, (void)sample, (void)arg;
+}
+
+static int on_saved(const struct saving *saving, void *arg, struct why *why)
+{
+    (void)saving, (void)arg, (void)why;
+    return 0;
+}
+
+static const struct run_sink sink = {on_send, on_close, on_heard, on_sample, on_road_sample, on_saved};
+
+static void say(int process, enum wire_type type, const void *payload)
+{
+    struct why why = {0};
+    if (run_message(run, &handles[process], type, payload, &why) < 0)
+        fail_msg("%s: %s", name_of(process), why.text);
+}
+
+static void hello(int process)
+{
+    struct wire_hello hello = {.version = WIRE_VERSION, .role = process < AGENTS ? ROLE_AGENT : ROLE_STAGE, .program = "test",
+                               .announce = "127.0.0.1:7000", .pid = 1000u + (uint32_t)process};
+    struct why why = {0};
+    snprintf(hello.name, sizeof hello.name, "%s", name_of(process));
+    snprintf(hello.host, sizeof hello.host, "%c", 'a' + host_of(process));
+    if (run_hello(run, &handles[process], &hello, 1, &why) < 0)
+        fail_msg("%s", why.text);
+    run_welcome(run, &handles[process]);
+}
+
+static void begin(void)
+{
+    struct why why = {0};
+    assert_int_equal(plan_make_for(&profile, 4, &plan, &why), 0);
+    record = record_new();
+    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    for (int i = 0; i < ALL; i++) {
+        handles[i] = i;
+        hello(i);
+    }
+    for (int state = READY_LOADED; state <= READY_ROADS; state++)
+        for (int i = AGENTS; i < ALL; i++)
+            say(i, WIRE_READY, &(struct wire_ready){.state = (uint8_t)state});
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    sent_count = 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    clock_own(5000 * CLOCK_SECOND);
+    profile_defaults(&profile);
+    snprintf(profile.name, sizeof profile.name, "laptop");
+    profile.stages = STAGES;
+    profile.replicas = REPLICAS;
+    assert_non_null(profile_add_host(&profile, "a", NULL));
+    assert_non_null(profile_add_host(&profile, "b", NULL));
+    begin();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    run_free(run);
+    record_free(record);
+    clock_disown();
+    return 0;
+}
+
+static void pass(double seconds)
+{
+    for (int i = 0; i < (int)(4 * seconds); i++) {
+        clock_advance_ns(CLOCK_SECOND / 4);
+        run_tick(run);
+    }
+}
+
+static void killed(int process)
+{
+    struct wire_process report = {.incarnation = 1, .state = PROCESS_EXITED, .exit_code = -1, .signal = SIGKILL};
+    snprintf(report.process, sizeof report.process, "%s", name_of(process));
+    run_gone(run, &handles[process], ERR_GONE, "the connection was closed");
+    say(host_of(process), WIRE_PROCESS, &report);
+}
+
+static void parted(int replica, int stage, int from, uint64_t received, bool decided)
+{
+    say(stage_at(replica, stage), WIRE_PARTED,
+        &(struct wire_parted){.replica = (uint16_t)from, .received = received, .decided = decided});
+}
+
+static int count(int process, enum wire_type type)
+{
+    int found = 0;
+    for (int i = 0; i < sent_count; i++)
+        found += sent[i].process == process && sent[i].type == type;
+    return found;
+}
+
+/* The newest LEAVE of a replica to a process; UINT64_MAX = none. */
+static uint64_t leave_to(int process, int replica)
+{
+    uint64_t found = UINT64_MAX;
+    for (int i = 0; i < sent_count; i++)
+        if (sent[i].process == process && sent[i].type == WIRE_LEAVE && sent[i].leave.replica == replica)
+            found = sent[i].leave.count;
+    return found;
+}
+
+static bool happened(const char *code, const char *words)
+{
+    for (int i = 0; i < RECORD_EVENTS; i++)
+        if (strcmp(record->events[i].row.code, code) == 0 && strstr(record->events[i].row.text, words))
+            return true;
+    return false;
+}
+
+static void the_least_counts_for_each_stage(void **state)
+{
+    (void)state;
+    killed(stage_at(2, 1));
+    assert_true(happened("replica-left", "replica 2 leaves the run: r2s1 on host b was killed by signal 9 (Killed); 2 of 3 replicas go on"));
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    for (int r = 0; r < 2; r++)
+        for (int s = 0; s < STAGES; s++)
+            assert_int_equal(count(stage_at(r, s), WIRE_PART), 1);
+    assert_int_equal(count(host_of(stage_at(2, 0)), WIRE_SIGNAL), 1); /* the rest of it is of no use */
+    parted(0, 0, 2, 5, false);
+    parted(1, 1, 2, 7, false);
+    assert_true(leave_to(stage_at(0, 0), 2) == UINT64_MAX && leave_to(stage_at(1, 1), 2) == UINT64_MAX);
+    parted(1, 0, 2, 4, false);
+    assert_true(leave_to(stage_at(0, 0), 2) == 4 && leave_to(stage_at(1, 0), 2) == 4 && leave_to(stage_at(0, 1), 2) == UINT64_MAX);
+    parted(0, 1, 2, 8, false);
+    assert_true(leave_to(stage_at(0, 1), 2) == 7 && leave_to(stage_at(1, 1), 2) == 7);
+    killed(stage_at(2, 0)); /* its end is no news any more */
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+}
+
+static void who_leaves_meanwhile_is_not_waited_for(void **state)
+{
+    (void)state;
+    killed(stage_at(2, 0));
+    parted(0, 0, 2, 9, false);
+    parted(0, 1, 2, 9, false);
+    killed(stage_at(1, 0));
+    assert_true(leave_to(stage_at(0, 0), 2) == 9 && leave_to(stage_at(0, 1), 2) == 9);
+    parted(0, 0, 1, 3, false);
+    assert_int_equal(leave_to(stage_at(0, 0), 1), 3);
+    assert_true(happened("replica-left", "1 of 3 replicas go on"));
+    killed(stage_at(0, 1)); /* nobody is left to go on */
+    assert_int_equal(record->state.row.phase, PHASE_HOLDING);
+    assert_non_null(strstr(record->state.row.reason, "r0s1 on host a was killed by signal 9"));
+}
+
+/* A neighbour is often faster than the agent: the agent's word is the better reason, and is waited for, but not for long. */
+static void a_broken_cut(void **state)
+{
+    (void)state;
+    struct wire_event lost = {.level = EVENT_ALERT, .code = "peer-lost", .text = "lost r1s1: connection reset"};
+    say(stage_at(1, 0), WIRE_EVENT, &lost);
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    assert_int_equal(count(stage_at(0, 0), WIRE_PART), 0);
+    killed(stage_at(1, 1));
+    assert_true(happened("replica-left", "replica 1 leaves the run: r1s1 on host"));
+    say(stage_at(2, 0), WIRE_EVENT, &(struct wire_event){.level = EVENT_ALERT, .code = "peer-lost", .text = "lost r2s1: no route"});
+    pass(5);
+    assert_true(happened("replica-left", "lost r2s1: no route"));
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    assert_int_equal(count(host_of(stage_at(2, 0)), WIRE_SIGNAL) + count(host_of(stage_at(2, 1)), WIRE_SIGNAL) > 0, 1);
+}
+
+static void lost(int replica, int stage, int other)
+{
+    say(stage_at(replica, stage), WIRE_PART, &(struct wire_part){.replica = (uint16_t)other});
+}
+
+static void one_side_of_a_partition_leaves(void **state)
+{
+    (void)state;
+    lost(0, 0, 1); /* replica 0 and 2 see each other, 1 sees nobody */
+    lost(1, 0, 0);
+    lost(1, 1, 2);
+    lost(2, 1, 1);
+    pass(1);
+    assert_false(happened("replica-left", ""));
+    pass(5);
+    assert_true(happened("replica-left", "replica 1 leaves the run: 2 of its siblings lost their roads to it"));
+    assert_false(happened("replica-left", "replica 0 leaves"));
+    assert_false(happened("replica-left", "replica 2 leaves"));
+    lost(0, 1, 2); /* of two that lost each other the higher one */
+    lost(2, 1, 0);
+    pass(5);
+    assert_true(happened("replica-left", "replica 2 leaves"));
+    assert_false(happened("replica-left", "replica 0 leaves"));
+}
+
+static void who_comes_back_hears_it_again(void **state)
+{
+    (void)state;
+    killed(stage_at(2, 0));
+    for (int s = 0; s < STAGES; s++) {
+        parted(0, s, 2, 5, false);
+        parted(1, s, 2, 6, false);
+    }
+    sent_count = 0;
+    run_gone(run, &handles[stage_at(1, 0)], ERR_GONE, "the connection was closed");
+    hello(stage_at(1, 0));
+    assert_int_equal(count(stage_at(1, 0), WIRE_PART), 1);
+    parted(1, 0, 2, 6, false); /* the LEAVE was lost with the road */
+    assert_int_equal(leave_to(stage_at(1, 0), 2), 5);
+}
+
+/* Another kedged asks all again; what the former one decided stands, whatever the others count. */
+static void a_new_scheduler_decides_the_same(void **state)
+{
+    (void)state;
+    killed(stage_at(2, 0));
+    killed(stage_at(2, 1));
+    run_free(run);
+    sent_count = 0;
+    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    for (int i = 0; i < AGENTS; i++)
+        hello(i);
+    for (int r = 0; r < 2; r++)
+        for (int s = 0; s < STAGES; s++)
+            hello(stage_at(r, s));
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(count(stage_at(r, 0), WIRE_PART), 1);
+    parted(0, 0, 2, 4, true);
+    parted(1, 0, 2, 6, false);
+    assert_int_equal(leave_to(stage_at(1, 0), 2), 4);
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+}
+
+static void the_others_finish(void **state)
+{
+    (void)state;
+    for (int r = 0; r < 2; r++)
+        for (int s = 0; s < STAGES; s++)
+            say(stage_at(r, s), WIRE_DONE, &(struct wire_done){.step = (uint64_t)profile.steps});
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    killed(stage_at(2, 1));
+    assert_int_equal(record->state.row.phase, PHASE_FINISHED);
+}
+
+static void averaged_gradients_need_everybody(void **state)
+{
+    run_free(run);
+    record_free(record);
+    (void)state;
+    profile.sync_every = 1;
+    profile.sync_fragments = 1;
+    profile.sync_overlap = 0;
+    profile.sync_outer = OUTER_NONE;
+    begin();
+    killed(stage_at(2, 0));
+    assert_int_equal(record->state.row.phase, PHASE_HOLDING);
+    assert_false(happened("replica-left", ""));
+}
+
+/* Deaths, answers, lost roads and returns in any order: every stage of who is here gets one and the same number, never more than what any
+ * of them that is still here has. */
+static void any_order(void **state)
+{
+    (void)state;
+    struct dice dice = {.state = 11};
+    for (int trial = 0; trial < 200; trial++) {
+        run_free(run);
+        record_free(record);
+        begin();
+        int dead[2] = {(int)dice_below(&dice, REPLICAS), 0};
+        dead[1] = (dead[0] + 1 + (int)dice_below(&dice, REPLICAS - 1)) % REPLICAS;
+        int last = REPLICAS - dead[0] - dead[1];
+        uint64_t has[REPLICAS];
+        for (int r = 0; r < REPLICAS; r++)
+            has[r] = dice_below(&dice, 9);
+        killed(stage_at(dead[0], (int)dice_below(&dice, STAGES)));
+        bool first = dice_below(&dice, 2), second = dice_below(&dice, 2);
+        if (first)
+            parted(last, 0, dead[0], has[last], false);
+        if (second)
+            parted(dead[1], 0, dead[0], has[dead[1]], false);
+        uint64_t decided = leave_to(stage_at(last, 0), dead[0]);
+        assert_int_equal(decided != UINT64_MAX, first && second);
+        killed(stage_at(dead[1], (int)dice_below(&dice, STAGES)));
+        if (!first)
+            parted(last, 0, dead[0], has[last], false);
+        uint64_t told = leave_to(stage_at(last, 0), dead[0]);
+        assert_true(told != UINT64_MAX && told <= has[last] && (decided == UINT64_MAX || told == decided));
+        assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(the_least_counts_for_each_stage),
+        TEST(who_leaves_meanwhile_is_not_waited_for),
+        TEST(a_broken_cut),
+        TEST(one_side_of_a_partition_leaves),
+        TEST(who_comes_back_hears_it_again),
+        TEST(a_new_scheduler_decides_the_same),
+        TEST(the_others_finish),
+        TEST(averaged_gradients_need_everybody),
+        TEST(any_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -2,7 +2,7 @@
  * Final norm, head and cross entropy, without ever holding [rows, vocabulary] logits: rows go in blocks, the vocabulary in
  * chunks. Per block, a first walk over the chunks finds each row's maximum and sum of exponentials; a second one, backwards,
  * makes the gradient. It begins with the chunk that the first ended with, whose logits are still there: a vocabulary of one
- * chunk costs no second product.
+ * chunk, which is what stages ask for by themselves, costs no second product.
  */
 #include "gpu/model/inside.h"
 

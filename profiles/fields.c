@@ -25,6 +25,8 @@ static const char *const templates[] = {[TEMPLATE_PLAIN] = "plain", [TEMPLATE_CH
                                         [TEMPLATE_LLAMA3] = "llama3", [TEMPLATE_MISTRAL] = "mistral", NULL};
 static const char *const bad_lines[] = {[BAD_LINES_STOP] = "stop", [BAD_LINES_SKIP] = "skip", NULL};
 static const char *const windows[] = {[WINDOWS_RANDOM] = "random", [WINDOWS_EPOCHS] = "epochs", NULL};
+static const char *const documents[] = {[DOCUMENTS_JOINED] = "joined", [DOCUMENTS_APART] = "apart", NULL};
+static const char *const moment_values[] = {[MOMENTS_FP32] = "fp32", [MOMENTS_BF16] = "bf16", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
 static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace",
                                      [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid", NULL};
@@ -160,6 +162,10 @@ static const struct field rows[] = {
      .applier = APPLIES_STAGE, IN_RUN(data_windows),
      .help = "Where windows begin: anywhere, drawn anew for each; or side by side, so that an epoch has every token once, "
              "shuffled anew for each epoch."},
+    {.section = "data", .key = "documents", .type = FIELD_CHOICE, .unit = "", .choices = documents, .initial = "joined",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(data_documents),
+     .help = "Windows hold pieces of several documents. joined: attention looks across their borders; apart: a token sees its "
+             "own document only, and the first token of a document is not learned from the one before it."},
     {.section = "data", .key = "validation", .type = FIELD_REAL, .unit = "", .minimum = 0.001, .maximum = 0.5,
      .initial = "0.05", .applier = APPLIES_STAGE, IN_RUN(validation_share),
      .help = "Share of the text, from its end, that is never trained on and judges the model."},
@@ -197,6 +203,10 @@ static const struct field rows[] = {
     {.section = "train", .key = "beta2", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.99999,
      .initial = "0.95", .applier = APPLIES_ALL_STAGES, IN_RUN(beta2),
      .help = "Memory of AdamW for the squared gradient."},
+    {.section = "train", .key = "moments", .type = FIELD_CHOICE, .unit = "", .choices = moment_values, .initial = "fp32",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(moments),
+     .help = "How AdamW keeps its two memories of every parameter: bf16 takes 4 bytes less a parameter, a quarter of what "
+             "training takes of them."},
     {.section = "train", .key = "epsilon", .type = FIELD_REAL, .unit = "", .minimum = 1e-16, .maximum = 0.1,
      .initial = "1e-08", .applier = APPLIES_ALL_STAGES, IN_RUN(epsilon),
      .help = "Added to the denominator of AdamW."},

@@ -37,6 +37,8 @@ enum data_tokenizer { TOKENIZER_BYTES, TOKENIZER_MODEL };
 enum data_template { TEMPLATE_PLAIN, TEMPLATE_CHATML, TEMPLATE_LLAMA3, TEMPLATE_MISTRAL };
 enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
 enum data_windows { WINDOWS_RANDOM, WINDOWS_EPOCHS };
+enum data_documents { DOCUMENTS_JOINED, DOCUMENTS_APART };
+enum train_moments { MOMENTS_FP32, MOMENTS_BF16 };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID }; /* = enum codec_kind */
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
@@ -97,6 +99,7 @@ struct profile {
     int data_template;          /* data.template */
     int bad_lines;              /* data.bad_lines */
     int data_windows;           /* data.order */
+    int data_documents;         /* data.documents */
     double validation_share;    /* data.validation: share of the text kept for validation */
     int64_t validation_windows; /* data.validation_windows: how many windows are evaluated */
 
@@ -109,6 +112,7 @@ struct profile {
     int64_t warmup;             /* steps */
     double final_share;         /* train.final_lr_share: cosine ends at this share of lr */
     double weight_decay, beta1, beta2, epsilon, clip;
+    int moments;                /* train.moments */
     int64_t evaluate_every;     /* train.evaluate_every: steps between un-masked validations; 0 = only first and last */
 
     /* [pipeline] */

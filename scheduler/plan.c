@@ -8,8 +8,9 @@
 #include "ssh/wire/frame.h"
 #include "ssh/wire/wire.h"
 
-#define HEAD_ROWS 512 /* logits are held in pieces of so many */
-#define HEAD_COLUMNS 4096
+#define HEAD_FLOATS ((int64_t)1 << 24) /* logits are held in pieces of so many, */
+#define HEAD_ROWS_LEAST 128             /* but of whole rows, and not of too few or many */
+#define HEAD_ROWS_MOST 2048
 
 /* ---- layers to stages ---- */
 
@@ -152,9 +153,11 @@ uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *sta
     int64_t rows = p->micro_batch * p->sequence, query = (int64_t)query_width(p), qkv = query + 2 * (int64_t)key_width(p);
     int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, query));
     if (stage->stage == p->stages - 1)
-        floats += least(rows, HEAD_ROWS) * (least(p->vocabulary, HEAD_COLUMNS) + 3);
+        floats += least(rows, most(HEAD_ROWS_LEAST, least(HEAD_ROWS_MOST, HEAD_FLOATS / p->vocabulary))) * (p->vocabulary + 3);
     if (stage->stage == 0)
         floats += stage->in_flight * rows;
+    if (p->data_documents == DOCUMENTS_APART)
+        floats += stage->in_flight * rows; /* where each token's document begins */
     return 4 * (uint64_t)floats;
 }
 
@@ -163,7 +166,7 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     stage->parameters = stage_parameters(p, stage);
     stage->weights_bytes = 4 * stage->parameters;
     stage->gradients_bytes = 4 * stage->parameters;
-    stage->optimizer_bytes = 8 * stage->parameters;
+    stage->optimizer_bytes = (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->parameters;
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);

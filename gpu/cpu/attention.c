@@ -11,7 +11,7 @@ static int64_t attention_scratch(int64_t d)
 
 void attention_forward(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                        int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
-                       int64_t kv_stride)
+                       int64_t kv_stride, const int32_t *starts)
 {
     const struct attention a = {.o = o,
                                 .log_sum = log_sum,
@@ -24,7 +24,8 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
                                 .kv_heads = kv_heads,
                                 .d = d,
                                 .q_stride = q_stride,
-                                .kv_stride = kv_stride};
+                                .kv_stride = kv_stride,
+                                .starts = starts};
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d), blocks = (tokens + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
@@ -39,7 +40,8 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
 
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                         const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
-                        int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride)
+                        int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride,
+                        const int32_t *starts)
 {
     const struct attention a = {.dq = dq,
                                 .dk = dk,
@@ -56,7 +58,8 @@ void attention_backward(struct device *device, float *dq, float *dk, float *dv, 
                                 .kv_heads = kv_heads,
                                 .d = d,
                                 .q_stride = q_stride,
-                                .kv_stride = kv_stride};
+                                .kv_stride = kv_stride,
+                                .starts = starts};
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d);
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);

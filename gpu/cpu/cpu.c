@@ -131,6 +131,7 @@ const struct ops kedge_ops_v1 = {
     .softmax_backward_chunk = layer_softmax_backward_chunk,
     .softmax_loss = layer_softmax_loss,
     .adamw = vector_adamw,
+    .adamw_half = vector_adamw_half,
     .mask_channels = mask_channels,
     .mask_largest = mask_largest,
     .mask_gather = mask_gather,

@@ -50,6 +50,8 @@ bool vector_all_finite(struct device *device, const float *x, int64_t count);
 void vector_column_mean(struct device *device, float *mean, const float *x, int64_t rows, int64_t width);
 void vector_adamw(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
                   const struct adamw *settings);
+void vector_adamw_half(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+                       const struct adamw *settings, uint32_t seed);
 
 /* layer.c */
 void layer_rmsnorm_forward(struct device *device, float *y, float *inverse, const float *x, const float *gain, int64_t rows,
@@ -75,10 +77,11 @@ double layer_softmax_loss(struct device *device, const float *maximum, const flo
 /* attention.c */
 void attention_forward(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                        int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
-                       int64_t kv_stride);
+                       int64_t kv_stride, const int32_t *starts);
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                         const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
-                        int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
+                        int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride,
+                        const int32_t *starts);
 
 void attention_cached(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
                       int64_t first, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);

@@ -22,6 +22,8 @@ struct vector_kernels {
     bool (*all_finite)(const float *x, int64_t count);
     void (*add_wide)(double *sum, const float *x, int64_t count); /* sum += x */
     void (*adamw)(float *parameter, const float *gradient, float *m, float *v, int64_t count, const struct adamw *settings);
+    void (*adamw_half)(float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+                       const struct adamw *settings, uint32_t seed, uint32_t first);
 };
 
 struct layer_kernels {
@@ -45,6 +47,7 @@ struct attention {
     float *dq, *dk, *dv; /* backward writes them */
     const float *q, *k, *v, *d_o, *forward_o, *forward_log_sum;
     int64_t sequences, tokens, heads, kv_heads, d, q_stride, kv_stride;
+    const int32_t *starts; /* [sequences, tokens] first key that a query sees; NULL: 0 */
 };
 
 enum {

@@ -7,11 +7,16 @@
  * zeros to whole tiles: padded keys come after every query and are masked as future, padded queries are never stored and add
  * zero to dk and dv.
  *
+ * Where queries do not see all keys before them (starts), tiles that no query of the block sees are left out, and in the others what
+ * is not seen is masked like the future. A maximum begins at the lowest finite number, since a query may see nothing of its first
+ * tiles.
+ *
  * Forward keeps the running maximum m and sum l of each query (online softmax) and stores log_sum = m + ln l; backward makes
  * the same probabilities again as exp(s − log_sum). Sums run over key blocks, heads and query blocks in ascending order.
  */
 #include "gpu/cpu/kernels.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -67,6 +72,28 @@ static void mask_future(float *s, float value)
             s[key * BLOCK + query] = value;
 }
 
+/* Scores of keys `first` and on that lie before what a query sees become −∞. */
+static void mask_past(float *s, int64_t first, const int32_t *starts, int64_t rows)
+{
+    for (int64_t query = 0; query < rows; query++)
+        for (int64_t key = 0; key < BLOCK && first + key < starts[query]; key++)
+            s[key * BLOCK + query] = -INFINITY;
+}
+
+/* What the queries of one block see: the first block of keys, and from which one on nothing needs a mask. */
+struct sight {
+    const int32_t *starts; /* of the block's queries; NULL: all */
+    int64_t rows, from, open;
+};
+
+static struct sight sight_of(const struct attention *a, int64_t sequence, int64_t block, int64_t rows)
+{
+    if (!a->starts)
+        return (struct sight){.rows = rows};
+    const int32_t *starts = a->starts + sequence * a->tokens + block * BLOCK;
+    return (struct sight){starts, rows, starts[0] / BLOCK, (starts[rows - 1] + BLOCK - 1) / BLOCK};
+}
+
 /* The first query of a row of scores that anyone reads, whole vectors. */
 static int first_query(int key, bool diagonal)
 {
@@ -116,10 +143,11 @@ static void forward(const struct attention *a, int64_t sequence, int64_t head, i
     turn_block(turned, q, d, padded);
     memset(o, 0, (size_t)area * sizeof *o);
     for (int i = 0; i < BLOCK; i++) {
-        maximum[i] = -INFINITY;
+        maximum[i] = -FLT_MAX;
         sum[i] = 0;
     }
-    for (int64_t other = 0; other <= block; other++) {
+    struct sight sight = sight_of(a, sequence, block, rows);
+    for (int64_t other = sight.from; other <= block; other++) {
         int64_t keys = rows_of_block(a->tokens, other), offset = (first + other * BLOCK) * a->kv_stride + kv_head * d;
         load_block(k, a->k + offset, a->kv_stride, keys, d, padded, 1);
         load_block(v, a->v + offset, a->kv_stride, keys, d, padded, 1);
@@ -127,6 +155,8 @@ static void forward(const struct attention *a, int64_t sequence, int64_t head, i
         tile_product(s, BLOCK, k, padded, 1, turned, BLOCK, BLOCK, BLOCK, d, false, diagonal ? TILE_UPPER : TILE_WHOLE);
         if (diagonal)
             mask_future(s, -INFINITY);
+        if (other < sight.open)
+            mask_past(s, other * BLOCK, sight.starts, rows);
         soften(s, maximum, sum, shrink, diagonal);
         scale_rows(o, shrink, padded);
         tile_product(o, padded, s, 1, BLOCK, v, padded, BLOCK, padded, BLOCK, true, diagonal ? TILE_DEPTH_TO : TILE_WHOLE);
@@ -208,7 +238,8 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t block = 0; block < blocks; block++) {
             load_queries(a, sequence, head, block, padded, &at);
-            for (int64_t other = 0; other <= block; other++) {
+            struct sight sight = sight_of(a, sequence, block, at.rows);
+            for (int64_t other = sight.from; other <= block; other++) {
                 int64_t keys = rows_of_block(a->tokens, other),
                         offset = (first + other * BLOCK) * a->kv_stride + kv_head * d;
                 load_block(k, a->k + offset, a->kv_stride, keys, d, padded, 1);
@@ -220,6 +251,8 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
                 tile_product(ds, BLOCK, v, padded, 1, at.d_o_turned, BLOCK, BLOCK, BLOCK, d, false, upper);
                 if (diagonal)
                     mask_future(s, -INFINITY);
+                if (other < sight.open)
+                    mask_past(s, other * BLOCK, sight.starts, at.rows);
                 soften_backward(s, ds, at.log_sum, at.along, diagonal);
                 tile_product(sums, padded, s, BLOCK, 1, at.d_o, padded, BLOCK, padded, BLOCK, false, from);
                 add_rows(a->dv + offset, a->kv_stride, sums, keys, d, padded);

@@ -65,6 +65,34 @@ static void adamw(float *restrict parameter, const float *restrict gradient, flo
     }
 }
 
+/* 32 random bits of an index: a finish of MurmurHash3. */
+static inline uint32_t bits_of(uint32_t index, uint32_t seed)
+{
+    uint32_t x = index * 0x9E3779B1u ^ seed;
+    x = (x ^ x >> 16) * 0x85EBCA6Bu;
+    x = (x ^ x >> 13) * 0xC2B2AE35u;
+    return x ^ x >> 16;
+}
+
+static void adamw_half(float *restrict parameter, const float *restrict gradient, uint16_t *restrict m, uint16_t *restrict v,
+                       int64_t count, const struct adamw *settings, uint32_t seed, uint32_t first)
+{
+    const float beta1 = settings->beta1, beta2 = settings->beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    const float rate = settings->learning_rate, epsilon = settings->epsilon, decay = settings->weight_decay;
+    const float inverse1 = 1.0f / settings->correction1, inverse2 = 1.0f / settings->correction2;
+    const float gradient_scale = settings->gradient_scale;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t random = bits_of(first + (uint32_t)i, seed);
+        float g = gradient[i] * gradient_scale;
+        float m_new = beta1 * math_from_bits((uint32_t)m[i] << 16) + rest1 * g;
+        float v_new = beta2 * math_from_bits((uint32_t)v[i] << 16) + rest2 * (g * g);
+        m[i] = (uint16_t)((math_to_bits(m_new) + (random & 0xFFFF)) >> 16);
+        v[i] = (uint16_t)((math_to_bits(v_new) + (random >> 16)) >> 16);
+        float direction = m_new * inverse1 / (sqrtf(v_new * inverse2) + epsilon);
+        parameter[i] -= rate * (decay * parameter[i] + direction);
+    }
+}
+
 const struct vector_kernels KERNEL_TABLE(vector_kernels) = {
     .fill = fill,
     .add = add,
@@ -73,4 +101,5 @@ const struct vector_kernels KERNEL_TABLE(vector_kernels) = {
     .all_finite = all_finite,
     .add_wide = add_wide,
     .adamw = adamw,
+    .adamw_half = adamw_half,
 };

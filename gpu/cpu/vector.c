@@ -113,3 +113,13 @@ void vector_adamw(struct device *device, float *parameter, const float *gradient
     for (int64_t begin = 0; begin < count; begin += CHUNK)
         kernels->adamw(parameter + begin, gradient + begin, m + begin, v + begin, smaller(CHUNK, count - begin), settings);
 }
+
+void vector_adamw_half(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+                       const struct adamw *settings, uint32_t seed)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->adamw_half(parameter + begin, gradient + begin, m + begin, v + begin, smaller(CHUNK, count - begin), settings, seed,
+                            (uint32_t)begin);
+}

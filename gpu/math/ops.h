@@ -15,7 +15,7 @@
  *   rope                 4                                           softmax sum                     8 + √columns
  *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
  *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
- *   adamw                8 for m and v, 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
+ *   adamw                8 for m and v (half: one bit of bf16), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
  *   levels_pack, levels_unpack   a value within 4 eps of the edge of a level may get either code; 4 for what is decoded
  *   mask_channels, mask_largest, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
@@ -86,10 +86,11 @@ struct ops {
     void (*rope)(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t first,
                  int64_t heads, int64_t head_width, int64_t stride, bool backward);
     /* Grouped-query causal attention without a tokens×tokens tensor: q[s,t,heads,d], k,v[s,t,kv_heads,d] with row strides (elements
-     * between consecutive positions), o[s,t,heads·d] dense, log_sum[s,heads,t] kept for backward. scale = 1/√d. */
+     * between consecutive positions), o[s,t,heads·d] dense, log_sum[s,heads,t] kept for backward. scale = 1/√d.
+     * starts[s,t] (host memory, rising within a sequence, ≤ t): the first position that query t sees; NULL = 0 for all. */
     void (*attention_forward)(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                               int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
-                              int64_t kv_stride);
+                              int64_t kv_stride, const int32_t *starts);
     /* One sequence whose keys and values lie in a cache: query i of `tokens`, at position first + i, sees the keys and values of
      * positions 0 … first + i. No log sums: there is no backward. */
     void (*attention_cached)(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
@@ -97,7 +98,8 @@ struct ops {
     /* dq, dk, dv are overwritten, with the strides of q and k/v. */
     void (*attention_backward)(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                                const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
-                               int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);
+                               int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride,
+                               const int32_t *starts);
     /* y[r,f] = silu(gate)·up, where gate_up[r, 2f] holds gate in its first f columns and up in the rest. */
     void (*swiglu_forward)(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
     /* d_gate_up may alias gate_up. */
@@ -122,6 +124,11 @@ struct ops {
     /* AdamW with decoupled decay: g = gradient·gradient_scale; m, v moments; p −= lr·(decay·p + (m/c1)/(√(v/c2)+ε)). */
     void (*adamw)(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
                   const struct adamw *settings);
+    /* The same with moments in bf16. They are rounded up or down with the chance that keeps the mean, by a hash of (seed, index):
+     * a change that is smaller than their last bit is not lost for ever. The parameter gets the moments as they were before
+     * rounding. */
+    void (*adamw_half)(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+                       const struct adamw *settings, uint32_t seed);
 
     /* ---- what crosses a boundary (gpu/math/codec.h composes these) ---- */
     /* channels[r, keep]: for row r of the micro-batch (token index = first_row + r), stratum i = channels

@@ -329,6 +329,12 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* So many that logits take 64 MiB, but enough for a product at full speed. */
+static int64_t head_rows(int64_t vocabulary)
+{
+    return larger(128, smaller(2048, ((int64_t)1 << 24) / vocabulary));
+}
+
 void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
 {
     const struct model_shape *m = &shape->model;
@@ -343,8 +349,8 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
     s->d_wide = take(&s->floats, rows * larger(m->ffn, carve_query_width(m))); /* at least as wide as k */
     if (!shape->last)
         return;
-    s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : 512);
-    s->head_columns = smaller(m->vocabulary, shape->head_columns ? shape->head_columns : 4096);
+    s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : head_rows(m->vocabulary));
+    s->head_columns = smaller(m->vocabulary, shape->head_columns ? shape->head_columns : m->vocabulary);
     s->logits = take(&s->floats, s->head_rows * s->head_columns);
     s->maximum = take(&s->floats, s->head_rows);
     s->sum = take(&s->floats, s->head_rows);
@@ -369,11 +375,11 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     struct stage_memory memory = {
         .weights = weights.floats * sizeof(float),
         .gradients = shape->frozen ? 0 : weights.floats * sizeof(float),
-        .optimizer = shape->frozen || shape->judges ? 0 : 2 * weights.floats * sizeof(float),
+        .optimizer = shape->frozen || shape->judges ? 0 : 2 * weights.floats * (shape->half_moments ? sizeof(uint16_t) : sizeof(float)),
         .corrections = shape->corrects ? weights.floats * sizeof(float) : 0,
         .activations = activations.floats * sizeof(float),
         .scratch = scratch.floats * sizeof(float),
-        .host = shape->first ? (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) : 0,
+        .host = (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) * (shape->first + shape->apart),
         .parameters = weights.parameters,
     };
     memory.total = memory.weights + memory.gradients + memory.optimizer + memory.corrections + memory.activations + memory.scratch + memory.host;

@@ -10,6 +10,7 @@
 struct slot {
     int64_t sequences, tokens; /* of the micro-batch that it holds; 0 = empty */
     uint32_t *ids;             /* host, first stage only */
+    int32_t *starts;           /* host, of a stage whose documents are apart: for each position the first that it sees */
 };
 
 struct stage {
@@ -20,11 +21,13 @@ struct stage {
     struct carve_activations kept;
     struct carve_scratch work;
     struct carve_tensor *tensors;                             /* [at.tensors] */
-    float *weights, *gradients, *moments[2];                  /* device, at.floats each */
+    float *weights, *gradients;                               /* device, at.floats each */
+    void *moments[2];                                         /* device, at.floats each, as fp32 or bf16 */
     float *activations, *scratch;                             /* device */
     float *corrections;                                       /* device, at.floats, where the stage corrects; NULL */
     bool *corrected;                                          /* [at.tensors]: its gradient in `corrections` counts */
     uint32_t *ids;                                            /* host, of all slots */
+    int32_t *starts;                                          /* host, of all slots; NULL where documents are not apart */
     struct slot *slots;
     float *frequency;                                         /* host, [head_width / 2] */
     int resident; /* slot whose forward is in the shared set (recompute) and, on the last stage, in `output`; −1 = none */
@@ -48,6 +51,7 @@ struct layer {
     float *log_sum;       /* [sequences,heads,tokens] */
     float *mid;           /* [rows,H]     x + attention */
     float *gate_up;       /* [rows,2F]; backward overwrites it by its gradient */
+    const int32_t *starts; /* [sequences,tokens] first position that each sees; NULL: all before it */
 };
 
 /* Layer `index` of the stage with the places of a slot, and where its input lies. */

@@ -155,7 +155,7 @@ void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences
     project_qkv(stage, l, stage->scratch + stage->work.normed, rows);
     rotate(stage, &p, sequences, tokens, 0, false);
     stage->ops->attention_forward(stage->device, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads, m->kv_heads,
-                                  m->head_width, p.q_stride, p.kv_stride);
+                                  m->head_width, p.q_stride, p.kv_stride, l->starts);
     forward_rest(stage, l, rows, out);
 }
 
@@ -213,7 +213,7 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
     linear_dw(stage, l->d_o_weight, gradient, l->o, rows, m->hidden, query);
     linear_dx(stage, d_o, gradient, l->o_weight, rows, m->hidden, query);
     ops->attention_backward(stage->device, d.q, d.k, d.v, d_o, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads,
-                            m->kv_heads, m->head_width, p.q_stride, p.kv_stride);
+                            m->kv_heads, m->head_width, p.q_stride, p.kv_stride, l->starts);
     rotate(stage, &d, sequences, tokens, 0, true);
     norm(stage, l->x, l->norm1, rows);
     project_qkv_backward(stage, l, d_qkv, normed, rows);

@@ -46,8 +46,10 @@ struct stage_shape {
     bool frozen;                 /* forward only: gradients and optimiser are not taken */
     bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
     bool corrects;               /* a second block of gradients is taken: stage_correction */
+    bool half_moments;           /* AdamW keeps its moments in bf16 */
+    bool apart;                  /* attention does not leave a document: stage_documents */
     bool recompute;              /* keep only a stage's input; run forward again before backward */
-    int64_t head_rows, head_columns; /* logits held at a time; 0 = 512 × 4096 */
+    int64_t head_rows, head_columns; /* logits held at a time; 0 = the whole vocabulary, of as many rows as fit 64 MiB */
 };
 
 struct stage_memory { /* bytes, exactly what stage_new takes for them; a field is 0 when its block is not taken */
@@ -90,6 +92,9 @@ float *stage_input(struct stage *stage, int slot);
  * until the next call), NULL on the last stage. */
 const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, const float *x, int64_t sequences,
                            int64_t tokens);
+/* Where documents are apart, before stage_forward of the slot: is the token of a position the first of one? Any other
+ * position's document is that of the position before it; a sequence always begins one. */
+void stage_documents(struct stage *stage, int slot, const bool *begins, int64_t sequences, int64_t tokens);
 /* Last stage only: right after stage_forward of the same slot; targets[rows] (UINT32_MAX = none). Returns Σ loss over
  * targets; when `scale` is not 0, the gradient of scale·Σ loss is made ready for stage_backward of this slot, which must be
  * the next call. */

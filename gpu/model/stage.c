@@ -9,33 +9,42 @@
 #include <string.h>
 
 #include "gpu/model/inside.h"
+#include "ssh/base/hash.h"
 #include "ssh/base/mem.h"
+
+static size_t moment_bytes(const struct stage *stage)
+{
+    return stage->shape.half_moments ? sizeof(uint16_t) : sizeof(float);
+}
 
 static int take_blocks(struct stage *stage)
 {
-    struct {
-        float **block;
-        size_t floats;
-        bool wanted;
-    } blocks[] = {
-        {&stage->weights, stage->at.floats, true},
-        {&stage->gradients, stage->at.floats, !stage->shape.frozen},
-        {&stage->moments[0], stage->at.floats, !stage->shape.frozen && !stage->shape.judges},
-        {&stage->moments[1], stage->at.floats, !stage->shape.frozen && !stage->shape.judges},
-        {&stage->corrections, stage->at.floats, stage->shape.corrects},
-        {&stage->activations, stage->kept.floats, true},
-        {&stage->scratch, stage->work.floats, true},
-    };
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        if (!blocks[i].wanted)
-            continue;
-        *blocks[i].block = stage->ops->alloc(stage->device, blocks[i].floats * sizeof(float));
-        if (!*blocks[i].block)
-            return ERR_MEMORY;
-    }
+    const struct stage_shape *shape = &stage->shape;
+    size_t all = stage->at.floats, learned = shape->frozen ? 0 : all, stepped = shape->judges ? 0 : learned;
+    const size_t bytes[] = {all * sizeof(float), learned * sizeof(float), stepped * moment_bytes(stage), stepped * moment_bytes(stage),
+                            shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
+                            stage->work.floats * sizeof(float)};
+    void *blocks[sizeof bytes / sizeof *bytes] = {NULL};
+    bool whole = true;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes && whole; i++)
+        whole = !bytes[i] || (blocks[i] = stage->ops->alloc(stage->device, bytes[i]));
+    stage->weights = blocks[0];
+    stage->gradients = blocks[1];
+    stage->moments[0] = blocks[2];
+    stage->moments[1] = blocks[3];
+    stage->corrections = blocks[4];
+    stage->activations = blocks[5];
+    stage->scratch = blocks[6];
+    if (!whole)
+        return ERR_MEMORY;
     if (stage->shape.first) {
         stage->ids = mem_large((size_t)(stage->shape.slots * stage->kept.rows) * sizeof(uint32_t));
         if (!stage->ids)
+            return ERR_MEMORY;
+    }
+    if (stage->shape.apart) {
+        stage->starts = mem_large((size_t)(stage->shape.slots * stage->kept.rows) * sizeof(int32_t));
+        if (!stage->starts)
             return ERR_MEMORY;
     }
     return 0;
@@ -72,6 +81,8 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
     }
     for (int64_t i = 0; shape->first && i < shape->slots; i++)
         new->slots[i].ids = new->ids + i * new->kept.rows;
+    for (int64_t i = 0; shape->apart && i < shape->slots; i++)
+        new->slots[i].starts = new->starts + i * new->kept.rows;
     *stage = new;
     return 0;
 }
@@ -80,12 +91,13 @@ void stage_free(struct stage *stage)
 {
     if (!stage)
         return;
-    float *blocks[] = {stage->weights,    stage->gradients,   stage->moments[0],
-                       stage->moments[1], stage->activations, stage->scratch, stage->corrections};
+    void *blocks[] = {stage->weights,    stage->gradients,   stage->moments[0],
+                      stage->moments[1], stage->activations, stage->scratch, stage->corrections};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         if (blocks[i])
             stage->ops->free(stage->device, blocks[i]);
     mem_large_free(stage->ids);
+    mem_large_free(stage->starts);
     mem_free(stage->tensors);
     mem_free(stage->corrected);
     mem_free(stage->slots);
@@ -124,6 +136,7 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
         .d_norm2 = d + at->norm2, .d_gate_up_weight = d + at->gate_up, .d_down_weight = d + at->down,
         .x = stage_x(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
         .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
+        .starts = stage->slots[slot].starts,
     };
     if (stage->shape.model.qkv_bias) {
         layer.qkv_bias = w + at->qkv_bias;
@@ -158,6 +171,16 @@ float *stage_input(struct stage *stage, int slot)
 {
     slot_at(stage, slot);
     return stage->shape.first ? NULL : stage_x(stage, slot, 0);
+}
+
+void stage_documents(struct stage *stage, int slot, const bool *begins, int64_t sequences, int64_t tokens)
+{
+    int32_t *starts = slot_at(stage, slot)->starts;
+    BUG_IF(!starts || sequences < 1 || tokens < 1 || tokens > INT32_MAX || sequences * tokens > stage->kept.rows);
+    for (int64_t i = 0; i < sequences * tokens; i++) {
+        int32_t place = (int32_t)(i % tokens);
+        starts[i] = place == 0 || begins[i] ? place : starts[i - 1];
+    }
 }
 
 float *stage_gradient(struct stage *stage)
@@ -297,7 +320,22 @@ static void steer(struct stage *stage, const struct carve_tensor *tensor, const 
     ops->scale(stage->device, difference, -1, count);
     ops->add(stage->device, difference, stage->gradients + tensor->offset, count);
     ops->scale(stage->device, difference, -settings->gradient_scale * (1 - settings->beta1) / settings->beta1, count);
-    ops->add(stage->device, stage->moments[0] + tensor->offset, difference, count);
+    ops->add(stage->device, (float *)stage->moments[0] + tensor->offset, difference, count);
+}
+
+/* Roundings are a pure function of (tensor's name, step, index), whatever stage it lies on. */
+static void step_tensor(struct stage *stage, const struct carve_tensor *tensor, const struct adamw *settings, int64_t t)
+{
+    size_t at = tensor->offset;
+    int64_t count = tensor->rows * tensor->columns;
+    if (!stage->shape.half_moments) {
+        stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, (float *)stage->moments[0] + at,
+                          (float *)stage->moments[1] + at, count, settings);
+        return;
+    }
+    uint64_t seed = hash_finish(hash_add(hash_add(HASH_START, tensor->name, strlen(tensor->name)), &t, sizeof t));
+    stage->ops->adamw_half(stage->device, stage->weights + at, stage->gradients + at, (uint16_t *)stage->moments[0] + at,
+                           (uint16_t *)stage->moments[1] + at, count, settings, (uint32_t)seed);
 }
 
 void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
@@ -308,12 +346,10 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
     now.correction2 = (float)(1 - pow((double)settings->beta2, (double)t));
     for (int i = 0; i < stage->at.tensors; i++) {
         const struct carve_tensor *tensor = &stage->tensors[i];
-        size_t at = tensor->offset;
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
         if (stage->corrected[i])
             steer(stage, tensor, &now);
-        stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, stage->moments[0] + at,
-                          stage->moments[1] + at, tensor->rows * tensor->columns, &now);
+        step_tensor(stage, tensor, &now, t);
     }
     stage_zero_gradients(stage);
     stage->resident = -1;

@@ -36,6 +36,7 @@ struct anchor {
     uint64_t versions;                    /* gradients in the means */
     uint32_t *windows, *inputs, *targets;
     uint8_t *marks;
+    bool *begins;                         /* [sequences, tokens] a document begins with this input */
     float *left, *right, *singular;       /* host, of the largest matrix */
     uint8_t *body;                        /* of the largest basis */
     size_t body_bytes;

@@ -96,7 +96,8 @@ int pass_load(struct anchor *anchor, struct why *why)
 {
     const struct profile *profile = &anchor->settings.profile;
     struct stage_shape shape = {.model = shape_of_profile(profile), .layers = profile->layers, .first = true, .last = true,
-                                .sequences = profile->micro_batch, .tokens = profile->sequence, .slots = 1, .judges = true};
+                                .sequences = profile->micro_batch, .tokens = profile->sequence, .slots = 1, .judges = true,
+                                .apart = profile->data_documents == DOCUMENTS_APART};
     size_t windows = (size_t)(profile->micro_batch * (profile->sequence + 1));
     int err = load_model(anchor, &shape, why);
     if (!err)
@@ -107,6 +108,7 @@ int pass_load(struct anchor *anchor, struct why *why)
     anchor->inputs = mem_array(windows, sizeof *anchor->inputs);
     anchor->targets = mem_array(windows, sizeof *anchor->targets);
     anchor->marks = mem_array(windows, 1);
+    anchor->begins = mem_array(windows, sizeof *anchor->begins);
     if (!err && profile->anchor_lifeboat) {
         size_t bytes = 2 * (size_t)stage_word_count(&shape);
         anchor->words = mem_large(bytes);
@@ -133,6 +135,7 @@ void pass_free(struct anchor *anchor)
     mem_free(anchor->inputs);
     mem_free(anchor->targets);
     mem_free(anchor->marks);
+    mem_free(anchor->begins);
     mem_free(anchor->singular);
     mem_large_free(anchor->left);
     mem_large_free(anchor->right);
@@ -148,14 +151,24 @@ static uint64_t split(struct anchor *anchor, int64_t sequence)
     int64_t tokens = anchor->settings.profile.sequence;
     const uint32_t *window = anchor->windows + sequence * (tokens + 1);
     const uint8_t *marks = anchor->marks + sequence * (tokens + 1);
+    bool apart = anchor->settings.profile.data_documents == DOCUMENTS_APART;
     uint64_t learned = 0;
     for (int64_t t = 0; t < tokens; t++) {
-        bool counts = marks[t + 1] & TOKEN_LEARNED;
+        bool counts = marks[t + 1] & TOKEN_LEARNED && !(apart && marks[t + 1] & TOKEN_BEGINS);
+        anchor->begins[sequence * tokens + t] = apart && marks[t] & TOKEN_BEGINS;
         anchor->inputs[sequence * tokens + t] = window[t];
         anchor->targets[sequence * tokens + t] = counts ? window[t + 1] : UINT32_MAX;
         learned += counts;
     }
     return learned;
+}
+
+static void forward(struct anchor *anchor, int64_t sequences)
+{
+    const struct profile *profile = &anchor->settings.profile;
+    if (profile->data_documents == DOCUMENTS_APART)
+        stage_documents(anchor->model, 0, anchor->begins, sequences, profile->sequence);
+    stage_forward(anchor->model, 0, anchor->inputs, NULL, sequences, profile->sequence);
 }
 
 static int read_training(struct anchor *anchor, uint64_t version, uint32_t micro_batch, uint64_t *learned, struct why *why)
@@ -191,7 +204,7 @@ static int compute_gradient(struct anchor *anchor, uint64_t version, uint64_t *l
         int err = read_training(anchor, version, (uint32_t)i, learned, why);
         if (err)
             return err;
-        stage_forward(anchor->model, 0, anchor->inputs, NULL, profile->micro_batch, profile->sequence);
+        forward(anchor, profile->micro_batch);
         stage_loss(anchor->model, 0, anchor->targets, scale);
         stage_backward(anchor->model, 0, NULL);
     }
@@ -214,7 +227,7 @@ static int evaluate(struct anchor *anchor, uint64_t version, struct why *why)
         }
         if (err)
             return err;
-        stage_forward(anchor->model, 0, anchor->inputs, NULL, sequences, profile->sequence);
+        forward(anchor, sequences);
         loss += stage_loss(anchor->model, 0, anchor->targets, 0);
     }
     struct wire_sample sample = {.step = version - 1, .kind = STAMP_EVALUATE, .loss = learned ? loss / (double)learned : (double)NAN,

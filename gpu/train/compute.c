@@ -268,6 +268,8 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
         .sequences = profile->micro_batch,
         .tokens = profile->sequence,
         .slots = slots,
+        .half_moments = profile->moments == MOMENTS_BF16,
+        .apart = profile->data_documents == DOCUMENTS_APART,
         .recompute = profile->recompute,
         .corrects = correct_is_wanted(profile),
     };
@@ -335,9 +337,7 @@ static int load_data(struct compute *compute, struct why *why)
     int err = compute_open_data(&compute->settings.profile, compute->settings.assign.threads, tell_data, compute, &compute->data, why);
     if (err)
         return err;
-    if (data_masked(compute->data) && compute->stages > 1)
-        return why_set(why, ERR_INVALID, "data.path: some tokens are not to be learned (questions, markup), and the last "
-                       "stage cannot be told which; use pipeline.stages = 1");
+    compute->planes = compute->least_planes ? compute->least_planes : data_masked(compute->data);
     return 0;
 }
 
@@ -527,6 +527,8 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
     size_t windows = (size_t)profile->micro_batch * (size_t)(profile->sequence + 1);
     made->windows = mem_array(windows, sizeof *made->windows);
     made->marks = mem_array(windows, 1);
+    made->least_planes = profile->data_documents == DOCUMENTS_APART ? 2 : 0;
+    made->begins = mem_array(windows, sizeof *made->begins);
     made->inputs = mem_array(windows, sizeof *made->inputs);
     made->targets = mem_array(windows, sizeof *made->targets);
     made->acts = mem_array((size_t)made->most, sizeof *made->acts);
@@ -539,7 +541,7 @@ int compute_new(const struct compute_settings *settings, struct compute **comput
         if (!made->body)
             err = why_set(why, ERR_MEMORY, "no memory for a message of %zu bytes", made->body_bytes);
     }
-    made->memory_bytes = made->body_bytes + windows * (3 * sizeof *made->windows + 1);
+    made->memory_bytes = made->body_bytes + windows * (3 * sizeof *made->windows + 2);
     if (made->first)
         made->memory_bytes += (uint64_t)tied_count(profile, made->stages) * sizeof(float);
     if (!err) {
@@ -597,6 +599,7 @@ void compute_free(struct compute *compute)
         compute->ops->close(compute->device);
     mem_free(compute->windows);
     mem_free(compute->marks);
+    mem_free(compute->begins);
     mem_free(compute->inputs);
     mem_free(compute->targets);
     mem_free(compute->acts);

@@ -16,10 +16,19 @@ static int id_bytes(const struct profile *profile)
     return profile->vocabulary <= 256 ? 1 : profile->vocabulary <= 65536 ? 2 : 4;
 }
 
+static const uint8_t plane_marks[] = {TOKEN_LEARNED, TOKEN_BEGINS}; /* that may travel */
+
+/* A bit for each id, whole bytes. */
+static size_t plane_bytes(size_t ids)
+{
+    return (ids + 7) / 8;
+}
+
 size_t crossing_body_bytes(const struct profile *profile)
 {
-    size_t rows = (size_t)profile->micro_batch * (size_t)profile->sequence;
-    return rows * (size_t)profile->hidden * 4 + (rows + (size_t)profile->micro_batch) * (size_t)id_bytes(profile);
+    size_t rows = (size_t)profile->micro_batch * (size_t)profile->sequence, ids = rows + (size_t)profile->micro_batch;
+    return rows * (size_t)profile->hidden * 4 + ids * (size_t)id_bytes(profile) +
+           sizeof plane_marks * plane_bytes(ids);
 }
 
 void crossing_shape(const struct compute *compute, uint32_t index, struct micro_batch *micro_batch)
@@ -66,6 +75,27 @@ static void get_ids(uint32_t *ids, const uint8_t *in, size_t count, int bytes)
         for (int b = 0; b < bytes; b++)
             ids[i] |= (uint32_t)*in++ << (8 * b);
     }
+}
+
+/* ---- which of them are learned, and begin documents ---- */
+
+static void put_planes(uint8_t *out, int planes, const uint8_t *marks, size_t count)
+{
+    for (int plane = 0; plane < planes; plane++, out += plane_bytes(count)) {
+        memset(out, 0, plane_bytes(count));
+        for (size_t i = 0; i < count; i++)
+            out[i / 8] |= (uint8_t)((marks[i] & plane_marks[plane] ? 1 : 0) << i % 8);
+    }
+}
+
+/* Without a plane all tokens are learned, and none is known to begin a document. */
+static void get_planes(uint8_t *marks, int planes, const uint8_t *in, size_t count)
+{
+    memset(marks, planes ? 0 : TOKEN_LEARNED, count);
+    for (int plane = 0; plane < planes; plane++, in += plane_bytes(count))
+        for (size_t i = 0; i < count; i++)
+            if (in[i / 8] >> i % 8 & 1)
+                marks[i] |= plane_marks[plane];
 }
 
 static size_t id_count(const struct micro_batch *micro_batch)
@@ -120,7 +150,7 @@ static int decode_activations(struct compute *compute, const struct micro_batch 
 {
     const char *peer = compute->settings.upstream;
     int width = id_bytes(&compute->settings.profile);
-    size_t count = id_count(micro_batch), ids = count * (size_t)width;
+    size_t count = id_count(micro_batch), ids = count * (size_t)width, planes = act->marks * plane_bytes(count);
     size_t coded = codec_bytes(&compute->up.settings, &micro_batch->use, CODEC_FORWARD);
     if (act->sequences != micro_batch->sequences || act->tokens != micro_batch->tokens || act->id_bytes != width)
         return compute_halt(compute, compute->pass.step,
@@ -128,9 +158,15 @@ static int decode_activations(struct compute *compute, const struct micro_batch 
                             ", micro-batch %u; here it is %" PRId64 " × %" PRId64 " with %d",
                             peer, act->sequences, act->tokens, act->id_bytes, compute->pass.step, micro_batch->index,
                             micro_batch->sequences, micro_batch->tokens, width);
-    if (act->body.bytes != ids + coded)
-        return halt_size(compute, micro_batch, "the activations", peer, act->body.bytes, ids + coded);
+    if (act->marks < compute->least_planes)
+        return compute_halt(compute, compute->pass.step,
+                            "%s does not say where documents begin in step %" PRIu64 ", micro-batch %u", peer, compute->pass.step,
+                            micro_batch->index);
+    if (act->body.bytes != ids + planes + coded)
+        return halt_size(compute, micro_batch, "the activations", peer, act->body.bytes, ids + planes + coded);
     get_ids(compute->windows, act->body.data, count, width);
+    get_planes(compute->marks, act->marks, act->body.data + ids, count);
+    compute->planes = act->marks;
     struct model_shape shape = {.vocabulary = compute->settings.profile.vocabulary};
     if (!model_ids_fit(&shape, compute->windows, (int64_t)count))
         return compute_halt(compute, compute->pass.step,
@@ -138,7 +174,7 @@ static int decode_activations(struct compute *compute, const struct micro_batch 
                             compute->pass.step, micro_batch->index);
     int err = check_mask(compute, micro_batch, &compute->up, act->mask_checksum, peer);
     struct why why = {0};
-    if (!err && codec_decode(compute->up.codec, &micro_batch->use, act->body.data + ids, coded,
+    if (!err && codec_decode(compute->up.codec, &micro_batch->use, act->body.data + ids + planes, coded,
                              stage_input(compute->model, micro_batch->slot), &why) < 0)
         err = compute_halt(compute, compute->pass.step, "activations from %s: %s", peer, why.text);
     return err;
@@ -160,21 +196,23 @@ int crossing_receive_activations(struct compute *compute, const struct micro_bat
 int crossing_send_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x)
 {
     int width = id_bytes(&compute->settings.profile);
-    size_t ids = id_count(micro_batch) * (size_t)width;
-    size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use, CODEC_FORWARD);
-    BUG_IF(ids + coded > compute->body_bytes);
+    size_t count = id_count(micro_batch), ids = count * (size_t)width, planes = compute->planes * plane_bytes(count);
+    size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use, CODEC_FORWARD), bytes = ids + planes + coded;
+    BUG_IF(bytes > compute->body_bytes);
     measures_activations(compute, micro_batch, x);
-    put_ids(compute->body, compute->windows, id_count(micro_batch), width);
-    codec_encode(compute->down.codec, &micro_batch->use, x, compute->body + ids);
+    put_ids(compute->body, compute->windows, count, width);
+    put_planes(compute->body + ids, compute->planes, compute->marks, count);
+    codec_encode(compute->down.codec, &micro_batch->use, x, compute->body + ids + planes);
     struct wire_act act = {
         .sequences = (uint16_t)micro_batch->sequences,
         .tokens = (uint16_t)micro_batch->tokens,
         .id_bytes = (uint8_t)width,
+        .marks = compute->planes,
         .mask_checksum = debug_checksum(compute, &compute->down, micro_batch),
-        .body = {compute->body, (uint32_t)(ids + coded)},
+        .body = {compute->body, (uint32_t)bytes},
     };
     struct letter letter =
-        compute_letter(WIRE_ACT, &act, ids + coded, MAIL_DOWNSTREAM, compute->pass.step, micro_batch->index);
+        compute_letter(WIRE_ACT, &act, bytes, MAIL_DOWNSTREAM, compute->pass.step, micro_batch->index);
     note_dense(compute, micro_batch, coded, &letter);
     compute->pass.act_bytes = letter.bytes;
     return mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);

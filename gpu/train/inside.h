@@ -92,7 +92,10 @@ struct compute {
     struct device *device;
     struct stage *model;
     struct data *data;
-    uint8_t *marks; /* of windows, on the first stage: enum token_mark */
+    uint8_t *marks; /* of windows: enum token_mark */
+    uint8_t planes; /* of marks that travel: 0 = all tokens are learned; 1: TOKEN_LEARNED; 2: TOKEN_BEGINS too */
+    uint8_t least_planes; /* that must have come: 2 where documents are apart */
+    bool *begins;   /* [sequences, tokens] of the micro-batch: a document begins with this input */
     float *table; /* device: features of tokens for references; NULL where none are looked at */
     struct boundary up, down;
     uint32_t *windows, *inputs, *targets; /* [sequences][tokens + 1], [sequences][tokens] twice */

@@ -90,9 +90,15 @@ static void split_windows(struct compute *compute, const struct micro_batch *mic
         memcpy(compute->inputs + s * tokens, window, (size_t)tokens * sizeof *window);
         memcpy(compute->targets + s * tokens, window + 1, (size_t)tokens * sizeof *window);
     }
-    for (int64_t i = 0; compute->first && i < positions; i++)
-        if (i % (tokens + 1) && !(compute->marks[i] & TOKEN_LEARNED))
-            compute->targets[i - i / (tokens + 1) - 1] = UINT32_MAX;
+    bool apart = compute->least_planes > 0;
+    for (int64_t i = 0; i < positions; i++) {
+        int64_t place = i % (tokens + 1), row = i - i / (tokens + 1); /* of the input that it is */
+        bool begins = apart && compute->marks[i] & TOKEN_BEGINS;
+        if (place && (!(compute->marks[i] & TOKEN_LEARNED) || begins))
+            compute->targets[row - 1] = UINT32_MAX;
+        if (place < tokens)
+            compute->begins[row] = begins;
+    }
 }
 
 static uint64_t count_targets(const struct compute *compute, int64_t rows)
@@ -150,6 +156,8 @@ static int step_forward(struct compute *compute)
     if (err)
         return err;
     split_windows(compute, &micro_batch);
+    if (compute->least_planes)
+        stage_documents(compute->model, micro_batch.slot, compute->begins, micro_batch.sequences, micro_batch.tokens);
     const float *y =
         stage_forward(compute->model, micro_batch.slot, compute->inputs, x, micro_batch.sequences, micro_batch.tokens);
     if (compute->last) {

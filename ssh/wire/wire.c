@@ -83,7 +83,8 @@ static const struct wire_field stamp_fields[] = {
     FLAG(stamp, capture), FIELD(stamp, basis), FIELD(stamp, mix),
 };
 static const struct wire_field act_fields[] = {
-    FIELD(act, sequences), FIELD(act, tokens), RANGE(act, id_bytes, 1, 4), FIELD(act, mask_checksum), FIELD(act, body),
+    FIELD(act, sequences), FIELD(act, tokens), RANGE(act, id_bytes, 1, 4), RANGE(act, marks, 0, 2),
+    FIELD(act, mask_checksum), FIELD(act, body),
 };
 static const struct wire_field grad_fields[] = {
     FIELD(grad, mask_checksum), FIELD(grad, squares), FIELD(grad, loss), FIELD(grad, targets), FIELD(grad, body),

@@ -264,9 +264,12 @@ struct wire_stamp {
 struct wire_act {
     uint16_t sequences, tokens; /* micro-batch is sequences × tokens positions */
     uint8_t id_bytes;           /* bytes a token id: 1, 2 or 4 */
+    uint8_t marks;              /* bit planes behind the ids: 0 = every token is learned; 1 = a bit for each that is;
+                                   2 = and a bit for each that begins a document */
     uint32_t mask_checksum;     /* hash of the channels used; 0 = not in debug mode */
-    struct wire_bytes body;     /* ids[sequences][tokens+1] (the last is the target of the last position), then the coded
-                                   activations [sequences·tokens] */
+    struct wire_bytes body;     /* ids[sequences][tokens+1] (the last is the target of the last position); each plane: a bit
+                                   for every id, lowest first, padded to whole bytes; then the coded activations
+                                   [sequences·tokens] */
 };
 
 struct wire_grad {

@@ -108,6 +108,14 @@ static void send(struct foe *foe, enum wire_type type, const void *message, uint
 
 static const struct wire_stamp good_stamp = {.kind = STAMP_TRAIN, .micro_batches = 6, .keep = KEEP, .learning_rate = 1e-3f};
 
+static void send_marked(struct foe *foe, uint32_t bytes, uint8_t marks)
+{
+    uint8_t *body = mem_new(bytes);
+    struct wire_act act = {.sequences = 2, .tokens = 24, .id_bytes = 1, .marks = marks, .body = {body, bytes}};
+    send(foe, WIRE_ACT, &act, 1, 0);
+    mem_free(body);
+}
+
 static void send_act(struct foe *foe, uint32_t bytes, uint8_t id, uint32_t checksum)
 {
     uint8_t *body = mem_new(bytes);
@@ -163,6 +171,12 @@ static void act_of_the_wrong_size(struct foe *foe)
 {
     send(foe, WIRE_STAMP, &good_stamp, 1, 0);
     send_act(foe, IDS + CODED - 1, 1, 0);
+}
+
+static void act_without_the_marks_it_speaks_of(struct foe *foe)
+{
+    send(foe, WIRE_STAMP, &good_stamp, 1, 0);
+    send_marked(foe, IDS + CODED, 1);
 }
 
 static void act_with_an_id_beyond_the_vocabulary(struct foe *foe)
@@ -221,6 +235,7 @@ static void what_does_not_agree_is_named(void **state)
         {stamp_with_a_version_nobody_has, "asks for version 77 of the codec state"},
         {two_stamps, "two stamps came at once"},
         {act_of_the_wrong_size, "have 817 bytes instead of 818"},
+        {act_without_the_marks_it_speaks_of, "have 818 bytes instead of 825"},
         {act_with_an_id_beyond_the_vocabulary, "a token id beyond the vocabulary in step 1, micro-batch 0"},
         {act_with_another_mask, "the masks of boundary 0 differ in step 1, micro-batch 0: checksum "},
         {codec_state_of_another_boundary, "sent the codec state of boundary 5"},

@@ -100,7 +100,7 @@ static void attention_case(struct rig *rig, size_t n)
 
     float *o = rig_floats(rig, rows * output), *log_sum = rig_floats(rig, rows * heads);
     rig->ops->attention_forward(rig->device, o, log_sum, x, x + at.k, x + at.v, sequences, tokens, heads, kv_heads, d,
-                                at.stride, at.stride);
+                                at.stride, at.stride, NULL);
     numbers_near(o, o_want, rows * output, tolerance, "%s (%s)", label, rig->label);
     numbers_near_scaled(log_sum, log_want, rows * heads, tolerance, sqrt((double)(rows * heads)), "%s log_sum (%s)", label,
                         rig->label);
@@ -109,7 +109,7 @@ static void attention_case(struct rig *rig, size_t n)
     float *dq = rig_floats(rig, rows * at.stride), *dk = rig_floats(rig, rows * at.stride);
     float *dv = rig_floats(rig, rows * at.stride);
     rig->ops->attention_backward(rig->device, dq, dk + at.k, dv + at.v, d_o, o, log_sum, x, x + at.k, x + at.v, sequences,
-                                 tokens, heads, kv_heads, d, at.stride, at.stride);
+                                 tokens, heads, kv_heads, d, at.stride, at.stride, NULL);
     near_columns(rig, dv, d_want, &at, at.v, kv_width, tolerance, "attention dv");
     if (tokens == 1) /* one key: the score has no influence at all, and d_o·v − Σ d_o·o leaves only rounding */
         return;
@@ -134,10 +134,10 @@ static void causal_each(struct rig *rig)
 {
     int64_t tokens = 150, cut = 90, d = 16, stride = 3 * d;
     float *x = rig_noise(rig, tokens * stride, 1, 1), *o = rig_floats(rig, tokens * d), *log_sum = rig_floats(rig, tokens);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
     float *before = rig_copy(rig, o, tokens * d);
     numbers_noise(x + cut * stride, (tokens - cut) * stride, 2, 5);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
     numbers_same(o, before, cut * d * 4, "outputs of the past (%s)", rig->label);
     assert_true(memcmp(o + cut * d, before + cut * d, (size_t)((tokens - cut) * d) * 4) != 0);
 }
@@ -153,10 +153,10 @@ static void extreme_each(struct rig *rig)
 {
     int64_t tokens = 70, d = 4, stride = 3 * d;
     float *x = rig_noise(rig, tokens * stride, 1, 100), *o = rig_floats(rig, tokens * d), *log_sum = rig_floats(rig, tokens);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
     assert_true(rig->ops->all_finite(rig->device, o, tokens * d) && rig->ops->all_finite(rig->device, log_sum, tokens));
     x[66 * stride] = NAN;
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
     for (int64_t t = 0; t < tokens; t++)
         assert_int_equal(isnan(o[t * d]) != 0, t == 66);
 }

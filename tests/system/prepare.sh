@@ -41,17 +41,36 @@ for words in "" "--out $TMP/x" "--out $TMP/x --template none $TMP/in/b.txt" "--o
     [ ! -e "$TMP/x/tokens.json" ] || fail "data prepare $words made something"
 done
 
-# A run learns from prepared bytes, on two stages; and from answers only, on one.
+# A run learns from prepared bytes; and from answers only, on two stages as on one: which tokens are learned travels with them.
 worker data prepare --out "$TMP/bytes" "$TMP/in/b.txt" >"$TMP/said" 2>&1 || fail "bytes: $(cat "$TMP/said")"
 profile ready run.steps=6 data.path="$TMP/bytes"
 kedge run "$TMP/ready.ini" --headless >"$TMP/said" 2>&1 || fail "run on prepared bytes: $(cat "$TMP/said")"
-profile answers run.steps=6 data.path="$TMP/in/a.jsonl" pipeline.stages=1
-sed -i '/^\[host b\]/,$d' "$TMP/answers.ini"
-kedge run "$TMP/answers.ini" --headless >"$TMP/said" 2>&1 || fail "run on answers: $(cat "$TMP/said")"
-profile asked run.steps=6 data.path="$TMP/in/a.jsonl"
-kedge run "$TMP/asked.ini" --headless >"$TMP/said" 2>&1 && fail "two stages cannot know which tokens are learned, but ran"
-kedge stop asked >/dev/null 2>&1
-grep -rq 'pipeline.stages = 1' "$(run_folder asked)/log" "$TMP/said" || fail "the reason is not told: $(cat "$TMP/said")"
+exact="run.steps=6 data.path=$TMP/in/a.jsonl boundary.codec=dense boundary.values=fp32"
+profile one $exact pipeline.stages=1
+sed -i '/^\[host b\]/,$d' "$TMP/one.ini"
+profile two $exact
+for name in one two; do
+    kedge run "$TMP/$name.ini" --headless >"$TMP/said" 2>&1 || fail "run $name on answers: $(cat "$TMP/said")"
+    kedge status $name --json >"$TMP/$name.json" || fail "status $name"
+    json '"%.5f %.5f" % (j["loss"], j["validation_loss"])' <"$TMP/$name.json" >"$TMP/$name.loss" || fail "$(cat "$TMP/json.err")"
+done
+cmp -s "$TMP/one.loss" "$TMP/two.loss" || fail "one stage: $(cat "$TMP/one.loss"), two: $(cat "$TMP/two.loss")"
+cp "$TMP/in/a.jsonl" "$TMP/in/a.txt"
+profile all run.steps=6 data.path="$TMP/in/a.txt" boundary.codec=dense boundary.values=fp32
+kedge run "$TMP/all.ini" --headless >"$TMP/said" 2>&1 || fail "run on all of it: $(cat "$TMP/said")"
+[ "$(kedge status all --json | json '"%.5f %.5f" % (j["loss"], j["validation_loss"])')" != "$(cat "$TMP/two.loss")" ] || fail "all is learned"
+
+# Documents apart: over two stages as over one, and not as joined.
+exact="$exact data.documents=apart"
+profile one $exact pipeline.stages=1
+sed -i '/^\[host b\]/,$d' "$TMP/one.ini"
+profile two $exact
+for name in one two; do
+    kedge run "$TMP/$name.ini" --headless >"$TMP/said" 2>&1 || fail "run $name on documents apart: $(cat "$TMP/said")"
+    kedge status $name --json | json '"%.5f %.5f" % (j["loss"], j["validation_loss"])' >"$TMP/$name.apart" || fail "$(cat "$TMP/json.err")"
+done
+cmp -s "$TMP/one.apart" "$TMP/two.apart" || fail "apart, one stage: $(cat "$TMP/one.apart"), two: $(cat "$TMP/two.apart")"
+cmp -s "$TMP/one.apart" "$TMP/one.loss" && fail "documents apart are like joined ones"
 
 # The tokenizer of a model: a run makes one, it leaves, gets a tokenizer beside it, and another run goes on with it, in epochs.
 profile made run.steps=2 model.vocabulary=1210
@@ -60,9 +79,8 @@ kedge export made "$TMP/taken" >"$TMP/said" 2>&1 || fail "export: $(cat "$TMP/sa
 cp "$TMP/model"/* "$TMP/taken"
 profile goes-on run.steps=6 model.path="$TMP/taken" data.tokenizer=model data.order=epochs data.path="$TMP/in/b.txt"
 kedge run "$TMP/goes-on.ini" --headless >"$TMP/said" 2>&1 || fail "run with the model's tokenizer: $(cat "$TMP/said")"
-profile skips run.steps=6 model.path="$TMP/taken" data.tokenizer=model data.template=chatml data.bad_lines=skip pipeline.stages=1 \
+profile skips run.steps=6 model.path="$TMP/taken" data.tokenizer=model data.template=chatml data.bad_lines=skip \
     data.path="$TMP/in/a.jsonl $TMP/in/c.jsonl"
-sed -i '/^\[host b\]/,$d' "$TMP/skips.ini"
 kedge run "$TMP/skips.ini" --headless >"$TMP/said" 2>&1 || fail "run that skips a bad line: $(cat "$TMP/said")"
 kedge events skips >"$TMP/said" 2>&1
 grep -q 'c.jsonl:2: skipped' "$TMP/said" || fail "the skipped line is not told: $(cat "$TMP/said")"

@@ -126,7 +126,7 @@ static const char conversation[] =
     " capture=0 basis=0 mix=0\n"
     "0.004500 < act     step=7 micro_batch=3 GRAD mask_checksum=0 squares=0.1 loss=nan targets=512 body=0 bytes\n"
     "0.004500 < control step=0 micro_batch=0 BYE err=-2 text=\"so long\"\n"
-    "61.000000 > act     step=7 micro_batch=3 ACT sequences=4 tokens=128 id_bytes=1 mask_checksum=9 body=1000 bytes\n";
+    "61.000000 > act     step=7 micro_batch=3 ACT sequences=4 tokens=128 id_bytes=1 marks=0 mask_checksum=9 body=1000 bytes\n";
 
 /* ---- reading them ---- */
 

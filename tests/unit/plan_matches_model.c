@@ -40,6 +40,8 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->micro_batches = between(dice, 1, 16);
     p->in_flight = between(dice, 0, 8);
     p->recompute = dice_below(dice, 2);
+    p->moments = (int)dice_below(dice, 2);
+    p->data_documents = (int)dice_below(dice, 2);
     p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
     p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
     p->context = between(dice, 1, 4);
@@ -57,6 +59,7 @@ static struct stage_shape shape_of(const struct profile *p, const struct plan_st
         .first_layer = stage->first_layer, .layers = stage->layers,
         .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
         .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,
+        .half_moments = p->moments == MOMENTS_BF16, .apart = p->data_documents == DOCUMENTS_APART,
     };
 }
 

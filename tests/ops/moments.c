@@ -1,0 +1,131 @@
+/*
+ * AdamW with moments in bf16: the step of a parameter is that of the exact formula from the moments as they are kept; what is kept is
+ * one of the two bf16 around the exact value, right on average; and a small model learns as fast as with fp32.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gpu/math/half.h"
+#include "gpu/model/model.h"
+#include "ssh/base/mem.h"
+#include "tests/helpers/dice.h"
+#include "tests/helpers/numbers.h"
+#include "tests/helpers/reference.h"
+#include "tests/helpers/rig.h"
+
+enum { COUNT = 30011, STEPS = 4 };
+
+/* Each kept value beside the exact one; returns how far they are apart on average, in units of the last bit. */
+static double check_rounding(const uint16_t *kept, const double *exact, const char *what)
+{
+    double sum = 0;
+    int used = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double value = (double)half_to_float(kept[i]), bit = exp2(floor(log2(fabs(exact[i]))) - 7);
+        if (fabs(exact[i]) < 1e-20)
+            continue;
+        if (!(fabs(value - exact[i]) <= 1.001 * bit))
+            fail_msg("%s %d is kept as %.9g, %.9g is right", what, i, value, exact[i]);
+        sum += (value - exact[i]) / bit * (exact[i] < 0 ? -1 : 1);
+        used++;
+    }
+    return sum / used;
+}
+
+static void half_each(struct rig *rig)
+{
+    float *p = rig_noise(rig, COUNT, 1, 0.02);
+    uint16_t *m = rig_take(rig, COUNT * 2), *v = rig_take(rig, COUNT * 2), *again = rig_take(rig, COUNT * 2);
+    double *m_want = rig_doubles(rig, COUNT), *v_want = rig_doubles(rig, COUNT), *p_want = rig_wide(rig, p, COUNT);
+    memset(m, 0, COUNT * 2);
+    memset(v, 0, COUNT * 2);
+    for (int t = 1; t <= STEPS; t++) {
+        float *g = rig_noise(rig, COUNT, 10 + (uint64_t)t, 5);
+        const struct adamw s = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .weight_decay = 0.1f,
+                                .gradient_scale = 0.37f, .correction1 = (float)(1 - pow(0.9, t)),
+                                .correction2 = (float)(1 - pow(0.999, t))};
+        for (int i = 0; i < COUNT; i++) { /* from what is kept */
+            m_want[i] = (double)half_to_float(m[i]);
+            v_want[i] = (double)half_to_float(v[i]);
+            p_want[i] = (double)p[i];
+        }
+        float *before = rig_copy(rig, p, COUNT);
+        uint16_t *m_before = rig_take(rig, COUNT * 2), *v_before = rig_take(rig, COUNT * 2);
+        memcpy(m_before, m, COUNT * 2);
+        memcpy(v_before, v, COUNT * 2);
+        reference_adamw(p_want, rig_wide(rig, g, COUNT), m_want, v_want, COUNT, &s);
+        rig->ops->adamw_half(rig->device, p, g, m, v, COUNT, &s, (uint32_t)t);
+        numbers_near_scaled(p, p_want, COUNT, 8 * NUMBERS_EPS, numbers_norm(p_want, COUNT) + 0.01 * sqrt(COUNT), "p, step %d (%s)", t,
+                            rig->label);
+        double bias[2] = {check_rounding(m, m_want, "m"), check_rounding(v, v_want, "v")};
+        if (!(fabs(bias[0]) < 0.015 && fabs(bias[1]) < 0.015)) /* five standard deviations: 0.5 / √30011 is 0.003 */
+            fail_msg("rounding is off by %.4f and %.4f bits on average (%s)", bias[0], bias[1], rig->label);
+        memcpy(again, m, COUNT * 2); /* the same seed gives the same bits, another does not */
+        rig->ops->adamw_half(rig->device, before, g, m_before, v_before, COUNT, &s, (uint32_t)t);
+        numbers_same(m_before, again, COUNT * 2, "the same seed (%s)", rig->label);
+        numbers_same(v_before, v, COUNT * 2, "the same seed (%s)", rig->label);
+    }
+}
+
+static void rounding_is_right_on_average(void **state)
+{
+    (void)state;
+    rig_each(half_each);
+}
+
+/* ---- a model ---- */
+
+enum { SEQUENCES = 4, TOKENS = 32, ROWS = SEQUENCES * TOKENS };
+
+static double learn(struct rig *rig, bool half, int steps, uint64_t *hash)
+{
+    struct stage_shape shape = {.model = {.hidden = 32, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 64, .vocabulary = 64, .head_width = 8,
+                                          .rope_theta = 10000, .norm_epsilon = 1e-5f},
+                                .layers = 2, .first = true, .last = true, .sequences = SEQUENCES, .tokens = TOKENS, .slots = 1,
+                                .half_moments = half};
+    const struct adamw settings = {.learning_rate = 3e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .gradient_scale = 1};
+    struct stage *stage;
+    struct why why = {0};
+    uint32_t ids[ROWS], targets[ROWS];
+    double loss = 0;
+    assert_int_equal(stage_new(rig->ops, rig->device, &shape, &stage, &why), 0);
+    stage_fresh(stage, 3);
+    for (int t = 1; t <= steps; t++) {
+        struct dice dice = {(uint64_t)t};
+        for (int i = 0; i < ROWS; i++) { /* each token follows from the one before it */
+            ids[i] = i % TOKENS && dice_below(&dice, 8) ? targets[i - 1] : (uint32_t)dice_below(&dice, 64);
+            targets[i] = (ids[i] * 5 + 7) % 64;
+        }
+        stage_forward(stage, 0, ids, NULL, SEQUENCES, TOKENS);
+        loss = stage_loss(stage, 0, targets, 1.0f / ROWS) / ROWS;
+        stage_backward(stage, 0, NULL);
+        stage_step(stage, &settings, t);
+    }
+    *hash = stage_hash(stage);
+    stage_free(stage);
+    return loss;
+}
+
+static void a_model_learns(void **state)
+{
+    struct rig rig;
+    uint64_t full, half, again;
+    (void)state;
+    rig_open(&rig, NULL, 1);
+    double first = learn(&rig, true, 1, &half), exact = learn(&rig, false, 60, &full), kept = learn(&rig, true, 60, &half);
+    learn(&rig, true, 60, &again);
+    if (!(kept < first / 3 && fabs(kept - exact) < 0.1 * exact + 0.01))
+        fail_msg("loss %.4f at first, %.4f with bf16, %.4f with fp32", first, kept, exact);
+    assert_true(half == again && half != full);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rounding_is_right_on_average), cmocka_unit_test(a_model_learns)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

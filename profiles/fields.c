@@ -49,6 +49,7 @@ static const char *const norms[] = {[NORM_FREE] = "free", [NORM_GRADIENT] = "gra
 static const char *const moments[] = {[MOMENT_RAW] = "raw", [MOMENT_CORRECTED] = "corrected", NULL};
 static const char *const anchor_orders[] = {[ANCHOR_OWN] = "own", [ANCHOR_PAIRED] = "paired", NULL};
 static const char *const securities[] = {[SECURITY_TLS] = "tls", [SECURITY_PLAIN] = "plain", NULL};
+static const char *const without_heads[] = {[WITHOUT_TRAIN_ON] = "train-on", [WITHOUT_STOP] = "stop", NULL};
 static const char *const host_kinds[] = {[HOST_LOCAL] = "local", [HOST_SSH] = "ssh", NULL};
 
 static const struct field rows[] = {
@@ -67,6 +68,16 @@ static const struct field rows[] = {
      .maximum = 86400 * SECOND, .initial = "10s", .applier = APPLIES_ALL_STAGES, IN_RUN(timeout_ns),
      .help = "How long a greeting over the network may take. Heartbeats, silence, redialling and every other "
              "deadline are derived from this one number."},
+    {.section = "run", .key = "deadline", .type = FIELD_DURATION, .unit = "", .minimum = 0, .maximum = 90 * 86400 * SECOND,
+     .initial = "0", .applier = APPLIES_AGENT, IN_RUN(deadline_ns),
+     .help = "The run ends after so long, whatever happens: every host keeps this by itself, without the scheduler and "
+             "without this machine. 0 sets none."},
+    {.section = "run", .key = "budget", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e9, .initial = "0",
+     .applier = APPLIES_AGENT, IN_RUN(budget),
+     .help = "The run ends when its hosts have cost so much by host.price_per_hour; kept like run.deadline. 0 sets none."},
+    {.section = "run", .key = "without_scheduler", .type = FIELD_CHOICE, .unit = "", .choices = without_heads,
+     .initial = "train-on", .applier = APPLIES_AGENT, IN_RUN(without_head),
+     .help = "What a host does when the scheduler is silent for 60 times run.timeout: train on, or stop its processes."},
     {.section = "run", .key = "listen", .type = FIELD_TEXT, .unit = "HOST:PORT", .initial = "127.0.0.1:0",
      .applier = APPLIES_SCHEDULER, IN_RUN(listen),
      .help = "Where the scheduler waits for its hosts. Port 0 takes any free port."},
@@ -433,6 +444,9 @@ static const struct field rows[] = {
     {.section = "host", .key = "threads", .type = FIELD_INTEGER, .unit = "threads", .minimum = 0, .maximum = 1024,
      .initial = "0", .applier = APPLIES_SCHEDULER, IN_HOST(threads),
      .help = "Compute threads of each stage. 0 shares the cores of the machine among the stages on it."},
+    {.section = "host", .key = "price_per_hour", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e6,
+     .initial = "0", .applier = APPLIES_AGENT, IN_HOST(price_per_hour),
+     .help = "What the host costs in an hour, in the money of run.budget."},
 };
 
 #define ROW_COUNT (sizeof rows / sizeof *rows)

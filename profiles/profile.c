@@ -82,6 +82,16 @@ const struct profile_host *profile_head(const struct profile *profile)
     return NULL;
 }
 
+uint64_t profile_fuse_ns(const struct profile *profile)
+{
+    double price = 0, most = 90.0 * 86400 * 1e9;
+    for (int64_t i = 0; i < profile->host_count; i++)
+        price += profile->hosts[i].price_per_hour;
+    double paid_ns = profile->budget > 0 && price > 0 ? profile->budget / price * 3600e9 : 0;
+    uint64_t fuse_ns = paid_ns > most ? (uint64_t)most : (uint64_t)paid_ns;
+    return profile->deadline_ns && (!fuse_ns || profile->deadline_ns < fuse_ns) ? profile->deadline_ns : fuse_ns;
+}
+
 /* ---- one value by its full name ---- */
 
 struct place {

@@ -54,6 +54,7 @@ enum anchor_scale { TAU_ABSOLUTE, TAU_SPECTRUM, TAU_NOISE };                    
 enum anchor_norm { NORM_FREE, NORM_GRADIENT, NORM_SIGNAL };                                 /* = enum filter_norm */
 enum anchor_moment { MOMENT_RAW, MOMENT_CORRECTED };
 enum anchor_data { ANCHOR_OWN, ANCHOR_PAIRED };
+enum run_without_head { WITHOUT_TRAIN_ON, WITHOUT_STOP };
 enum road_security { SECURITY_TLS, SECURITY_PLAIN };
 
 struct profile_host {
@@ -66,6 +67,7 @@ struct profile_host {
     char announce[128];         /* host.announce: how others reach it, "" = as bound */
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
     int64_t threads;            /* host.threads of each process: 0 = its share of the cores */
+    double price_per_hour;      /* host.price_per_hour */
     int line;                   /* of the section in the file, 0 = not from a file */
     int lines[PROFILE_HOST_ROWS]; /* of each row, as profile.lines */
 };
@@ -76,6 +78,9 @@ struct profile {
     int64_t seed;               /* run.seed */
     int64_t steps;              /* run.steps */
     uint64_t timeout_ns;        /* run.timeout: the one base number; see profiles/timeouts.h */
+    uint64_t deadline_ns;       /* run.deadline: 0 = none; see profile_fuse_ns */
+    double budget;              /* run.budget, in the money of host.price_per_hour; 0 = none */
+    int without_head;           /* run.without_scheduler */
     char listen[128];           /* run.listen: control address of kedged, 127.0.0.1:0 */
     char announce[128];         /* run.announce: how hosts reach it, HOST[:PORT]; "" = as bound */
     char head[64];              /* run.head: the host where kedged runs; "" = the operator's machine */
@@ -227,6 +232,10 @@ int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *pro
 int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why);
 int profile_rounds_under_way(const struct profile *profile); /* most exchanges of a stage at a time: gpu/train/fragments.c */
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
+
+/* After so long the run ends, by its deadline or because its hosts have cost the budget, whichever is first; 0 = never. Armed on every
+ * host before the first worker starts. */
+uint64_t profile_fuse_ns(const struct profile *profile);
 
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is
  * not there is added at the end of its section, a section at the end of the file. The value is checked by the table. */

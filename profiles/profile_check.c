@@ -210,10 +210,11 @@ static void check_logins(struct checking *checking)
 {
     const struct profile *p = checking->profile;
     char name[PROFILE_NAME + 32];
-    bool head = !p->head[0];
+    bool head = !p->head[0], priced = false;
     for (int64_t i = 0; i < p->host_count; i++) {
         const struct profile_host *host = &p->hosts[i];
         head |= strcmp(p->head, host->name) == 0;
+        priced |= host->price_per_hour > 0;
         snprintf(name, sizeof name, "host.%s.ssh", host->name);
         if (host->ssh[0] && host->kind == HOST_LOCAL)
             complain(checking, name, "host %s is said to be local and to be reached by ssh = %s: remove one of them", host->name,
@@ -228,6 +229,8 @@ static void check_logins(struct checking *checking)
         if (host->identity[0] && access(host->identity, R_OK) != 0)
             complain(checking, name, "host.identity: the key file %s cannot be read", host->identity);
     }
+    if (p->budget > 0 && !priced)
+        complain(checking, "run.budget", "run.budget = %g means nothing while no host has a price_per_hour", p->budget);
     if (!head)
         complain(checking, "run.head", "run.head = %s is no host of this profile", p->head);
 }

@@ -59,6 +59,7 @@ struct kedged {
     bool journal_failed;    /* and people know */
     uint64_t wrote_ns, end_ns;
     uint64_t lost_samples;  /* that people know of */
+    bool fused;             /* the deadline has passed, and the run was told to stop */
 };
 
 /* ---- the journal ---- */
@@ -255,9 +256,23 @@ static void come_to_end(struct kedged *kedged)
         loop_stop(kedged->loop);
 }
 
+/* The deadline or the budget; the hosts hold it, too, a little later, when nobody is here to do it in good order. */
+static void check_fuse(struct kedged *kedged)
+{
+    uint64_t fuse_ms = profile_fuse_ns(&kedged->profile) / CLOCK_MS, since_ms = kedged->record->state.row.started_wall_ms;
+    struct wire_order order = {.kind = ORDER_STOP, .who = "the run's deadline or budget"};
+    struct wire_reply reply;
+    if (!fuse_ms || kedged->fused || clock_wall_ms() < since_ms + fuse_ms)
+        return;
+    kedged->fused = true;
+    run_note(kedged->run, EVENT_ALERT, "deadline", "the run's deadline or budget is used up: it is stopped");
+    take_order(&order, &reply, kedged);
+}
+
 static void on_tick(void *arg)
 {
     struct kedged *kedged = arg;
+    check_fuse(kedged);
     loop_timer_set(kedged->tick, run_is_over(kedged->run) ? VIEWERS_TICK_NS / 10 : VIEWERS_TICK_NS);
     run_tick(kedged->run);
     if (run_is_over(kedged->run)) {

@@ -42,7 +42,7 @@ struct agent {
     struct lock *lock;
     struct credentials *credentials;
     struct control *control;
-    struct loop_timer *kill_due, *sweep, *lease, *patience;
+    struct loop_timer *kill_due, *sweep, *lease, *patience, *fuse;
     struct child children[CHILDREN_MOST];
     int child_count;
     bool ready_told, stopping, control_over, swept;
@@ -291,6 +291,13 @@ static void on_signal(int number, void *arg)
     stop(agent, reason, agent->timeouts.grace_ns);
 }
 
+/* Time or money is up: nobody has to live for this to hold. kedged is a little earlier and ends the run in good order. */
+static void on_fuse(void *arg)
+{
+    struct agent *agent = arg;
+    stop(agent, "the run's deadline or budget is used up", agent->timeouts.grace_ns);
+}
+
 /* An agent without scheduler and children has no reason to be. */
 static void on_lease(void *arg)
 {
@@ -299,6 +306,8 @@ static void on_lease(void *arg)
     if (running_children(agent) == 0 && control_lost_ns(agent->control) > lease_ns &&
         clock_now_ns() - agent->busy_ns > lease_ns)
         stop(agent, "no scheduler for a whole lease, and nothing to supervise", 0);
+    else if (agent->arguments.lease && control_lost_ns(agent->control) > lease_ns)
+        stop(agent, "no scheduler for a whole lease, and the profile says to stop then", agent->timeouts.grace_ns);
     else
         loop_timer_set(agent->lease, lease_ns / 8);
 }
@@ -468,6 +477,9 @@ static int begin(struct agent *agent, struct why *why)
     agent->sweep = loop_timer_new(agent->loop, on_sweep, agent);
     agent->lease = loop_timer_new(agent->loop, on_lease, agent);
     agent->patience = loop_timer_new(agent->loop, on_patience, agent);
+    agent->fuse = loop_timer_new(agent->loop, on_fuse, agent);
+    if (agent->arguments.fuse_ns)
+        loop_timer_set(agent->fuse, agent->arguments.fuse_ns);
     loop_timer_set(agent->lease, agent->timeouts.lease_ns / 8);
     loop_timer_set(agent->patience, agent->timeouts.greet_ns + agent->timeouts.greet_ns / 2);
     err = add_signals(agent, why);
@@ -482,6 +494,7 @@ static void end(struct agent *agent)
     loop_timer_free(agent->sweep);
     loop_timer_free(agent->lease);
     loop_timer_free(agent->patience);
+    loop_timer_free(agent->fuse);
     control_free(agent->control);
     loop_free(agent->loop);
     credentials_free(agent->credentials);

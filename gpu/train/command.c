@@ -28,6 +28,8 @@ static const struct option {
     OPTION("--announce", OPTION_TEXT, announce),
     OPTION("--incarnation", OPTION_NUMBER, incarnation),
     OPTION("--timeout", OPTION_DURATION, timeout_ns),
+    OPTION("--fuse", OPTION_DURATION, fuse_ns),
+    OPTION("--lease", OPTION_FLAG, lease),
     OPTION("--plain", OPTION_FLAG, plain),
 #undef OPTION
 };

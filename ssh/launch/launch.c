@@ -112,15 +112,24 @@ static void start_here(struct launch_program *program, const char *address)
 {
     struct why why = {0};
     struct launch *launch = program->launch;
-    char worker[RUNS_PATH], timeout[64];
+    char worker[RUNS_PATH], timeout[64], fuse[32];
     if (prepare_sibling("kedge-worker", worker, sizeof worker, &why) != 0 ||
         profile_get(launch->profile, "run.timeout", timeout, sizeof timeout, &why) != 0) {
         fail_program(program, ERR_GONE, why.text);
         return;
     }
     /* An agent reads no profile: what it must know before anybody can tell it stands here. */
-    const char *const argv[] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", address,
-                                "--timeout", timeout, launch->profile->security == SECURITY_PLAIN ? "--plain" : NULL, NULL};
+    const char *argv[16] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", address, "--timeout",
+                            timeout};
+    int count = 10;
+    if (remote_fuse(launch->profile, fuse, sizeof fuse)) {
+        argv[count++] = "--fuse";
+        argv[count++] = fuse;
+    }
+    if (launch->profile->without_head == WITHOUT_STOP)
+        argv[count++] = "--lease";
+    if (launch->profile->security == SECURITY_PLAIN)
+        argv[count++] = "--plain";
     start_program(program, argv, on_agent, &why);
 }
 

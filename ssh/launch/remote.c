@@ -526,7 +526,7 @@ void remote_start_head(struct remote *remote, uint64_t deadline_ns)
 void remote_start_agent(struct remote *remote, const char *head_address, uint64_t deadline_ns)
 {
     const struct profile *profile = remote->settings.profile;
-    char timeout[64] = "", name[80];
+    char timeout[64] = "", fuse[32] = "", name[80];
     BUG_IF(remote->state != REMOTE_PREPARED);
     if (strspn(head_address, ADDRESS_LETTERS) != strlen(head_address)) { /* it goes into a shell, and may come from another host */
         fail(remote, ERR_INVALID, "host %s: '%.100s' is no address of a scheduler", host_name(remote), head_address);
@@ -535,11 +535,23 @@ void remote_start_agent(struct remote *remote, const char *head_address, uint64_
     remote->starts_head = false;
     profile_get(profile, "run.timeout", timeout, sizeof timeout, &(struct why){0});
     snprintf(name, sizeof name, "agent@%s", host_name(remote));
-    char *words = mem_format("kedge-worker agent --folder \"$R\" --host %s --head %s --timeout %s%s", host_name(remote), head_address,
-                             timeout, profile->security == SECURITY_PLAIN ? " --plain" : "");
+    bool fused = remote_fuse(profile, fuse, sizeof fuse);
+    char *words = mem_format("kedge-worker agent --folder \"$R\" --host %s --head %s --timeout %s%s%s%s%s", host_name(remote),
+                             head_address, timeout, fused ? " --fuse " : "", fuse,
+                             profile->without_head == WITHOUT_STOP ? " --lease" : "",
+                             profile->security == SECURITY_PLAIN ? " --plain" : "");
     say(remote, "starting the agent");
     start_program(remote, name, words, deadline_ns);
     mem_free(words);
+}
+
+bool remote_fuse(const struct profile *profile, char *out, size_t size)
+{
+    uint64_t fuse_ns = profile_fuse_ns(profile);
+    struct timeouts timeouts = timeouts_derive(profile->timeout_ns);
+    if (fuse_ns)
+        snprintf(out, size, "%" PRIu64 "ms", (fuse_ns + 2 * timeouts.grace_ns) / CLOCK_MS);
+    return fuse_ns;
 }
 
 const char *remote_address(const struct remote *remote)

@@ -50,6 +50,8 @@ struct remote *remote_new(struct loop *loop, const struct remote_settings *setti
 void remote_start_head(struct remote *remote, uint64_t deadline_ns);
 void remote_start_agent(struct remote *remote, const char *head_address, uint64_t deadline_ns);
 const char *remote_address(const struct remote *remote); /* host name by which SSH reaches it; "" before that is known */
+/* The fuse of an agent as it is told ("7230000ms"): a little behind kedged's own, which ends the run in good order. False = none. */
+bool remote_fuse(const struct profile *profile, char *out, size_t size);
 void remote_free(struct remote *remote); /* ends nothing that was started there; NULL is fine */
 
 #endif

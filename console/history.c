@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 
 void history_clear(struct history *history)
@@ -20,9 +19,9 @@ void history_clear(struct history *history)
     memset(history, 0, sizeof *history);
 }
 
-uint64_t history_tick(uint64_t now_ns)
+uint64_t history_tick(uint64_t wall_ms)
 {
-    return now_ns / CLOCK_SECOND + 1 + TRAIL_POINTS; /* what was before a machine's start has ticks too */
+    return wall_ms / 1000;
 }
 
 static struct trail *rate_of(struct history *history, size_t road)
@@ -37,21 +36,27 @@ static struct trail *rate_of(struct history *history, size_t road)
     return history->rates[road];
 }
 
+static void put_rate(struct history *history, size_t road, uint64_t tick, double rate)
+{
+    trail_put(rate_of(history, road), tick, rate);
+    history->newest_tick = tick > history->newest_tick ? tick : history->newest_tick;
+}
+
 const struct trail *history_rate(const struct history *history, size_t road)
 {
     static const struct trail nothing;
     return road < history->rate_count && history->rates[road] ? history->rates[road] : &nothing;
 }
 
-void history_apply(struct history *history, const struct state *state, enum wire_type type, const void *row, uint64_t now_ns)
+void history_apply(struct history *history, const struct state *state, enum wire_type type, const void *row, uint64_t tick)
 {
     const struct wire_run_state *run = row;
     const struct wire_road_row *road = row;
-    if (type == WIRE_ROAD_ROW && state->road_hint < state->road_count)
-        trail_put(rate_of(history, state->road_hint), history_tick(now_ns), road->bytes_per_second);
+    if (type == WIRE_ROAD_ROW && state->road_hint < state->road_count && isfinite(road->bytes_per_second))
+        put_rate(history, state->road_hint, tick, road->bytes_per_second);
     if (type != WIRE_RUN_STATE)
         return;
-    trail_put(&history->speed, history_tick(now_ns), run->tokens_per_second);
+    trail_put(&history->speed, tick, run->tokens_per_second);
     if (run->step) {
         series_add(&history->loss, (double)run->step, run->loss);
         series_add(&history->norm, (double)run->step, run->gradient_norm);
@@ -100,34 +105,27 @@ static void recall_loss(struct history *history, const char *line)
         series_insert(&history->norm, (double)step, norm);
 }
 
-static void recall_rate(struct history *history, const struct state *state, const char *line, uint64_t now_ns,
-                        uint64_t now_wall_ms)
+static void recall_rate(struct history *history, const struct state *state, const char *line)
 {
     char from[WIRE_NAME], to[WIRE_NAME];
     uint64_t wall_ms;
     unsigned lane;
     double rate;
-    if (sscanf(line, "rate %" SCNu64 " %63s %63s %u %lf", &wall_ms, from, to, &lane, &rate) != 5 || wall_ms > now_wall_ms)
+    if (sscanf(line, "rate %" SCNu64 " %63s %63s %u %lf", &wall_ms, from, to, &lane, &rate) != 5)
         return;
-    uint64_t ago = (now_wall_ms - wall_ms) / 1000, tick = history_tick(now_ns);
     size_t road = state_find_road(state, from, to, lane);
-    if (ago >= TRAIL_POINTS || ago >= tick || road >= state->road_count)
-        return;
-    struct trail *trail = rate_of(history, road);
-    if (trail->newest == 0)
-        trail_put(trail, tick - ago, rate);
-    else if (!isfinite(trail_get(trail, tick - ago, 0)))
-        trail_put(trail, tick - ago, rate);
+    if (road < state->road_count)
+        put_rate(history, road, history_tick(wall_ms), rate);
 }
 
-void history_recall(struct history *history, const struct state *state, const char *line, uint64_t now_ns, uint64_t now_wall_ms)
+void history_recall(struct history *history, const struct state *state, const char *line)
 {
     if (strncmp(line, "loss ", 5) == 0)
         recall_loss(history, line);
     else if (strncmp(line, "step ", 5) == 0)
         recall_step(history, line);
     else if (strncmp(line, "rate ", 5) == 0)
-        recall_rate(history, state, line, now_ns, now_wall_ms);
+        recall_rate(history, state, line);
 }
 
 /* ---- looking back ---- */

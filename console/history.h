@@ -27,20 +27,21 @@ struct history {
     struct trail speed;      /* tokens a second */
     struct trail **rates;    /* beside state->roads; NULL = nothing yet */
     size_t rate_count;
+    uint64_t newest_tick;    /* of any rate: where the pictures of a run that is over end */
     struct history_step *steps; /* a ring: slot = number mod HISTORY_STEPS */
     uint64_t step_count;        /* only grows */
 };
 
 void history_clear(struct history *history); /* frees; empty again */
 /* A row that the state has just taken. */
-void history_apply(struct history *history, const struct state *state, enum wire_type type, const void *row, uint64_t now_ns);
+void history_apply(struct history *history, const struct state *state, enum wire_type type, const void *row, uint64_t tick);
 /* The journal will be read (again): what it said of single steps comes anew. */
 void history_forget_steps(struct history *history);
 /* A line of `kedged history`; what is not understood is left out. */
-void history_recall(struct history *history, const struct state *state, const char *line, uint64_t now_ns, uint64_t now_wall_ms);
+void history_recall(struct history *history, const struct state *state, const char *line);
 
-/* The second that a trail's tick means. */
-uint64_t history_tick(uint64_t now_ns);
+/* Ticks of trails are seconds of the wall clock: a journal and a console agree on them, whenever either began. */
+uint64_t history_tick(uint64_t wall_ms);
 const struct trail *history_rate(const struct history *history, size_t road); /* never NULL */
 /* The newest sample of a process at a step, NULL when it is not (or no more) known. */
 const struct history_step *history_find(const struct history *history, const char *process, uint64_t step);

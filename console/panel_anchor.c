@@ -58,7 +58,7 @@ static int draw_roads(const struct view *view, const struct state_process *ancho
         int used = surface_print(surface, row, area.column, area.columns, INK_PLAIN, "%-6.20s → %-6.20s %-8s %10s %12s ", road->from,
                                  road->to, wire_lane_name(road->lane), rate, sent);
         plot_spark(surface, row++, area.column + used + 1, area.columns - used - 2, INK_RATE, history_rate(&view->history, i),
-                   history_tick(view->now_ns), NAN);
+                   view_tick(view), NAN);
     }
     return row + 1;
 }

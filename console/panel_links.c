@@ -52,7 +52,7 @@ static double number_of(const struct view *view, int road, int column)
 {
     const struct wire_road_row *row = &view->state.roads[road].row;
     const struct trail *trail = history_rate(&view->history, (size_t)road);
-    uint64_t tick = history_tick(view->now_ns);
+    uint64_t tick = view_tick(view);
     switch (column) {
     case NOW:
         return row->bytes_per_second;
@@ -178,7 +178,7 @@ static void draw_history(const struct view *view, int road, struct surface *surf
     if (row->dense_bytes)
         surface_print(surface, area.row, area.column + used + 4, area.columns - used - 5, INK_DIM,
                       "training sent %s; dense bf16 would have sent %s: %s of it", sent, dense, share);
-    double most = plot_columns(surface, plot, INK_RATE, trail, history_tick(view->now_ns), NAN);
+    double most = plot_columns(surface, plot, INK_RATE, trail, view_tick(view), NAN);
     if (!isfinite(most)) {
         surface_text(surface, plot.row, plot.column, plot.columns, INK_DIM, "its rate is drawn here as it is heard");
         return;

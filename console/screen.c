@@ -130,7 +130,7 @@ static void on_line(const char *line, void *arg)
 {
     struct screen *screen = arg;
     if (line)
-        history_recall(&screen->view.history, &screen->view.state, line, clock_now_ns(), clock_wall_ms());
+        history_recall(&screen->view.history, &screen->view.state, line);
     else
         want_draw(screen);
 }
@@ -479,6 +479,7 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     int code = -1, rows, columns;
     screen->loop = loop;
     view_init(&screen->view, style, args->options & OPTION_READ_ONLY);
+    view_set_clock(&screen->view, clock_now_ns(), clock_wall_ms());
     enum panel panel = panel_of(args, &why);
     int err = panel == PANEL_COUNT ? why.err : take_signals(loop, &why);
     if (!err && run[0])
@@ -551,6 +552,7 @@ int screen_once(const char *run, const struct args *args, const struct style *st
     struct why why = {0};
     int rows = number_from("LINES", 24), columns = number_from("COLUMNS", 80), code = EXIT_DONE;
     view_init(&screen->view, style, true);
+    view_set_clock(&screen->view, clock_now_ns(), clock_wall_ms());
     enum panel panel = panel_of(args, &why);
     screen->loop = panel == PANEL_COUNT ? NULL : loop_new(&why);
     if (!screen->loop || open_run(screen, run, &why) != 0 || client_wait_complete(screen->client, &why) != 0) {

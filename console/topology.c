@@ -134,8 +134,8 @@ static void draw_direction(const struct view *view, const struct road_sum *sum, 
     int used = 2 + surface_text(surface, row, column + 2, width - 2, stale ? INK_DIM : INK_PLAIN, rate);
     const struct trail *trail = history_rate(&view->history, sum->busiest);
     if (width - used > 3)
-        plot_spark(surface, row, column + used + 1, width - used - 1, ink, trail, history_tick(view->now_ns),
-                   trail_peak(trail, history_tick(view->now_ns), TRAIL_POINTS));
+        plot_spark(surface, row, column + used + 1, width - used - 1, ink, trail, view_tick(view),
+                   trail_peak(trail, view_tick(view), TRAIL_POINTS));
 }
 
 /* How full the fuller direction is: of its capacity where one is known, else of its own peak. */
@@ -143,7 +143,7 @@ static void draw_fill(const struct view *view, const struct road_sum *down, cons
                       int row, int column, int width)
 {
     const struct road_sum *fuller = !(up->rate > down->rate) ? down : up;
-    double peak = trail_peak(history_rate(&view->history, fuller->busiest), history_tick(view->now_ns), TRAIL_POINTS);
+    double peak = trail_peak(history_rate(&view->history, fuller->busiest), view_tick(view), TRAIL_POINTS);
     double whole = fuller->capacity_bps ? (double)fuller->capacity_bps / 8 : peak;
     const char *of = fuller->capacity_bps ? "full" : "of peak";
     double share = whole > 0 ? fmin(fuller->rate / whole, 1) : NAN;

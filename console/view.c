@@ -93,7 +93,7 @@ bool view_apply(struct view *view, enum wire_type type, const void *row, uint64_
         forget_another_run(view, row);
     if (state_apply(&view->state, type, row, now_ns, NULL) != 0)
         return false;
-    history_apply(&view->history, &view->state, type, row, now_ns);
+    history_apply(&view->history, &view->state, type, row, history_tick(now_ns / CLOCK_MS + view->wall_offset_ms));
     view->road.down = false;
     return true;
 }
@@ -115,6 +115,19 @@ void view_say(struct view *view, enum ink ink, const char *format, ...)
     va_end(arguments);
     view->message_ink = (int)ink;
     view->message_until_ns = view->now_ns + MESSAGE_NS;
+}
+
+void view_set_clock(struct view *view, uint64_t now_ns, uint64_t now_wall_ms)
+{
+    view->now_ns = now_ns;
+    view->now_wall_ms = now_wall_ms;
+    view->wall_offset_ms = now_wall_ms - now_ns / CLOCK_MS;
+}
+
+uint64_t view_tick(const struct view *view)
+{
+    bool goes_on = view->road.live && !state_is_over(&view->state);
+    return goes_on ? history_tick(view->now_wall_ms) : view->history.newest_tick;
 }
 
 bool view_is_stale(const struct view *view, uint64_t age_ns)
@@ -437,8 +450,7 @@ bool view_press(struct view *view, uint32_t press, uint64_t now_ns)
 void view_draw(struct view *view, struct surface *surface, uint64_t now_ns, uint64_t now_wall_ms)
 {
     struct layout layout = layout_screen(surface->rows, surface->columns);
-    view->now_ns = now_ns;
-    view->now_wall_ms = now_wall_ms;
+    view_set_clock(view, now_ns, now_wall_ms);
     surface_wipe(surface);
     if (layout.too_small) {
         chrome_too_small(view, surface);

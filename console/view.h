@@ -80,7 +80,7 @@ struct view {
     struct grid_place form_place;
     char log_name[WIRE_NAME]; /* whose log is in `log`; asked for by panel Hosts */
     char log[VIEW_LOG];
-    uint64_t now_ns, now_wall_ms;
+    uint64_t now_ns, now_wall_ms, wall_offset_ms; /* now_wall_ms − now_ns in milliseconds */
     /* what is shown */
     enum panel panel;
     struct grid_place places[PANEL_COUNT];
@@ -108,6 +108,9 @@ void view_init(struct view *view, const struct style *style, bool read_only);
 void view_clear(struct view *view);
 /* Another run: what was known of the last one is forgotten. "" = none. */
 void view_open(struct view *view, const char *run, bool live, bool has_folder);
+
+/* What the wall clock says now: rows are remembered by its seconds. Before the first row, and by every drawing. */
+void view_set_clock(struct view *view, uint64_t now_ns, uint64_t now_wall_ms);
 
 /* Each returns true when what is shown may have changed. */
 bool view_apply(struct view *view, enum wire_type type, const void *row, uint64_t now_ns);
@@ -140,6 +143,8 @@ void view_ask_typed(struct view *view, const char *title, const char *text, cons
 void view_prompt(struct view *view, enum view_prompt kind, const char *label, const char *text);
 /* Does the text match the panel's filter? */
 bool view_matches(const struct view *view, enum panel panel, const char *text);
+/* Where pictures of rates end: now, or when the run ended. */
+uint64_t view_tick(const struct view *view);
 bool view_is_stale(const struct view *view, uint64_t age_ns); /* older than two periods */
 /* Acts on a whole run: pause, stop, … (view_run.c). */
 bool view_act_on_run(struct view *view, enum act act);

@@ -48,7 +48,7 @@ static void feed_line(struct view *view, struct input *input)
     bytes = bytes > input->left ? input->left : bytes;
     memcpy(line, input->data, bytes);
     line[bytes] = '\0';
-    history_recall(&view->history, &view->state, line, input->now_ns, UINT64_C(1796000000000));
+    history_recall(&view->history, &view->state, line);
     snprintf(view->log, sizeof view->log, "%s", line);
     input->data += bytes;
     input->left -= bytes;

@@ -85,6 +85,7 @@ void fleet_view(struct view *view, int processes, int stages, int seconds)
 {
     static const struct style style = {.color = false};
     view_init(view, &style, false);
+    view_set_clock(view, FLEET_NOW, FLEET_WALL);
     view_open(view, "sea", true, true);
     for (int i = seconds; i >= 0 && processes > 0; i--)
         fleet_second(view, processes, stages, FLEET_NOW - (uint64_t)i * CLOCK_SECOND);

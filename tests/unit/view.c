@@ -244,7 +244,7 @@ static void a_frozen_step_shows_where_its_time_went(void **unused)
             char line[400];
             snprintf(line, sizeof line, "step 1796000000000 r0s%d %d 0 2.5 %s 0.002 0.95 2048 1000000000 %d 0 %d 0 0 0 0", stage, step,
                      stage ? "nan" : "0.9", step == 58 ? 100000000 : 600000000, step == 58 ? 900000000 : 400000000);
-            history_recall(&view.history, &view.state, line, FLEET_NOW, FLEET_WALL);
+            history_recall(&view.history, &view.state, line);
         }
     assert_shows(&view, "frozen at step 60");
     assert_shows(&view, "1.0 s, 400 ms for gradient");
@@ -269,7 +269,7 @@ static void hostile_lines_of_the_journal_change_nothing(void **unused)
     (void)unused;
     fleet_view(&view, 2, 2, 3);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        history_recall(&view.history, &view.state, lines[i], FLEET_NOW, FLEET_WALL);
+        history_recall(&view.history, &view.state, lines[i]);
     fleet_press(&view, "Space");
     mem_free(fleet_text(&view, 24, 80, false));
     fleet_press(&view, "Left Right");

@@ -11,19 +11,24 @@ static const char *const classes[MATRIX_CLASSES] = {
     [MATRIX_Q] = "q",       [MATRIX_K] = "k",   [MATRIX_V] = "v",      [MATRIX_O] = "o",
     [MATRIX_GATE] = "gate", [MATRIX_UP] = "up", [MATRIX_DOWN] = "down"};
 
-static double share(double one, double other)
+const char *anchor_class(int matrix_class)
+{
+    return matrix_class >= 0 && matrix_class < MATRIX_CLASSES ? classes[matrix_class] : "?";
+}
+
+double anchor_share(double one, double other)
 {
     return other > 0 ? one / other : (double)NAN;
 }
 
-static double cosine(const struct wire_meter *meter)
+double anchor_cosine(const struct wire_meter *meter)
 {
-    return share(meter->aligned, sqrt(meter->gradient * meter->anchor));
+    return anchor_share(meter->aligned, sqrt(meter->gradient * meter->anchor));
 }
 
-static double noise(const struct wire_meter *meter)
+double anchor_noise(const struct wire_meter *meter)
 {
-    return meter->signal + meter->noise > 0 ? share(meter->noise, meter->gradient) : (double)NAN;
+    return meter->signal + meter->noise > 0 ? anchor_share(meter->noise, meter->gradient) : (double)NAN;
 }
 
 /* ---- text ---- */
@@ -82,11 +87,11 @@ void anchor_print(const struct state *state, const struct style *style, uint64_t
         table_row(table, PAINT_NONE);
         table_cell(table, "%s", classes[i]);
         table_cell(table, "%u", meter->matrices);
-        table_cell(table, "%s", words_real(style, cosine(meter), 3, words[0], sizeof words[0]));
-        table_cell(table, "%s", words_percent(style, share(meter->inside, meter->gradient), words[1], sizeof words[1]));
-        table_cell(table, "%s", words_percent(style, sqrt(share(meter->corrected, meter->gradient)), words[2], sizeof words[2]));
-        table_cell(table, "%s", words_percent(style, sqrt(share(meter->changed, meter->corrected)), words[3], sizeof words[3]));
-        table_cell(table, "%s", words_percent(style, noise(meter), words[4], sizeof words[4]));
+        table_cell(table, "%s", words_real(style, anchor_cosine(meter), 3, words[0], sizeof words[0]));
+        table_cell(table, "%s", words_percent(style, anchor_share(meter->inside, meter->gradient), words[1], sizeof words[1]));
+        table_cell(table, "%s", words_percent(style, sqrt(anchor_share(meter->corrected, meter->gradient)), words[2], sizeof words[2]));
+        table_cell(table, "%s", words_percent(style, sqrt(anchor_share(meter->changed, meter->corrected)), words[3], sizeof words[3]));
+        table_cell(table, "%s", words_percent(style, anchor_noise(meter), words[4], sizeof words[4]));
     }
     if (rows) {
         fputc('\n', out);
@@ -103,11 +108,11 @@ static json_t *report_meter(const struct wire_meter *meter)
     json_object_set_new(object, "matrices", json_string(classes[meter->matrix_class]));
     json_object_set_new(object, "count", json_integer(meter->matrices));
     json_object_set_new(object, "step", json_integer((json_int_t)meter->step));
-    json_object_set_new(object, "cosine", report_real(cosine(meter)));
-    json_object_set_new(object, "inside", report_real(share(meter->inside, meter->gradient)));
-    json_object_set_new(object, "norm_ratio", report_real(sqrt(share(meter->corrected, meter->gradient))));
-    json_object_set_new(object, "changed", report_real(sqrt(share(meter->changed, meter->corrected))));
-    json_object_set_new(object, "noise", report_real(noise(meter)));
+    json_object_set_new(object, "cosine", report_real(anchor_cosine(meter)));
+    json_object_set_new(object, "inside", report_real(anchor_share(meter->inside, meter->gradient)));
+    json_object_set_new(object, "norm_ratio", report_real(sqrt(anchor_share(meter->corrected, meter->gradient))));
+    json_object_set_new(object, "changed", report_real(sqrt(anchor_share(meter->changed, meter->corrected))));
+    json_object_set_new(object, "noise", report_real(anchor_noise(meter)));
     return object;
 }
 

@@ -7,6 +7,11 @@
 #include "console/print.h"
 
 void anchor_print(const struct state *state, const struct style *style, uint64_t now_ns, FILE *out);
+/* Of a class of matrices: its name, the angle between gradient and anchor, the share of noise; NaN = unknown. */
+const char *anchor_class(int matrix_class);
+double anchor_cosine(const struct wire_meter *meter);
+double anchor_noise(const struct wire_meter *meter);
+double anchor_share(double one, double other); /* one / other */
 json_t *anchor_report(const struct state *state); /* null when the run has none */
 
 #endif

@@ -10,12 +10,9 @@
 
 bool chrome_has_panel(const struct view *view, enum panel panel)
 {
-    if (panel != PANEL_ANCHOR)
-        return panel == PANEL_RUNS || panel == PANEL_PROFILES || view->run[0];
-    for (size_t i = 0; i < view->state.process_count; i++)
-        if (view->state.processes[i].row.role == ROLE_ANCHOR)
-            return true;
-    return false;
+    if (panel == PANEL_ANCHOR)
+        return view->state.has_anchor;
+    return panel == PANEL_RUNS || panel == PANEL_PROFILES || view->run[0];
 }
 
 uint32_t chrome_phase_glyph(int phase, enum ink *ink)
@@ -104,13 +101,16 @@ void chrome_title(struct view *view, struct surface *surface, struct area area)
 
 void chrome_tabs(const struct view *view, struct surface *surface, struct area area)
 {
-    int at = area.column + 1, end = area.column + area.columns;
+    int at = area.column + 1, end = area.column + area.columns, wanted = 1;
+    for (int panel = 0; panel < PANEL_COUNT; panel++)
+        wanted += chrome_has_panel(view, (enum panel)panel) ? surface_width(keys_panel_name((enum panel)panel)) + 5 : 0;
+    const char *pad = wanted <= area.columns ? " " : "";
     surface_fill(surface, area, 0x2500, INK_FRAME);
     for (int panel = 0; panel < PANEL_COUNT; panel++) {
         char text[32];
         if (!chrome_has_panel(view, (enum panel)panel))
             continue;
-        snprintf(text, sizeof text, " %c %s ", keys_panel_digit((enum panel)panel), keys_panel_name((enum panel)panel));
+        snprintf(text, sizeof text, "%s%c %s%s", pad, keys_panel_digit((enum panel)panel), keys_panel_name((enum panel)panel), pad);
         int used = surface_text(surface, area.row, at, end - at - 1, panel == (int)view->panel ? INK_BOLD : INK_PLAIN, text);
         if (panel == (int)view->panel)
             surface_focus(surface, area.row, at, used);

@@ -12,6 +12,7 @@ void history_clear(struct history *history)
     series_clear(&history->loss);
     series_clear(&history->validation);
     series_clear(&history->norm);
+    series_clear(&history->anchor_loss);
     for (size_t i = 0; i < history->rate_count; i++)
         mem_free(history->rates[i]);
     mem_free(history->rates);
@@ -54,6 +55,9 @@ void history_apply(struct history *history, const struct state *state, enum wire
     const struct wire_road_row *road = row;
     if (type == WIRE_ROAD_ROW && state->road_hint < state->road_count && isfinite(road->bytes_per_second))
         put_rate(history, state->road_hint, tick, road->bytes_per_second);
+    if (type == WIRE_ANCHOR_ROW && ((const struct wire_anchor_row *)row)->validation_version)
+        series_add(&history->anchor_loss, (double)((const struct wire_anchor_row *)row)->validation_version - 1,
+                   ((const struct wire_anchor_row *)row)->validation_loss);
     if (type != WIRE_RUN_STATE)
         return;
     trail_put(&history->speed, tick, run->tokens_per_second);

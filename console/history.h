@@ -23,7 +23,7 @@ struct history_step { /* one step of one process, from the journal */
 };
 
 struct history {
-    struct series loss, validation, norm;
+    struct series loss, validation, norm, anchor_loss;
     struct trail speed;      /* tokens a second */
     struct trail **rates;    /* beside state->roads; NULL = nothing yet */
     size_t rate_count;

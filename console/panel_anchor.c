@@ -1,109 +1,190 @@
 /*
- * Panel Anchor, for runs that have one: how fresh its work is, what travels to it and back, and what it said.
+ * Panel Anchor, for runs that have one: how fresh what is in use is, the snapshot on its way, what the correction is worth, matrix by
+ * matrix, and the un-masked loss that the anchor measures.
  */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "console/anchor.h"
 #include "console/plot.h"
 #include "console/view.h"
 #include "console/words.h"
 
-static const struct state_process *find_anchor(const struct view *view, int number)
+#define TOO_OLD 2 /* times the target: then a correction does harm */
+
+/* "age  ██████░░░ 31 steps of 25": the target stands in the middle of the bar. */
+static int draw_freshness(const struct view *view, struct surface *surface, struct area area, int row)
 {
-    for (size_t i = 0; i < view->state.process_count; i++)
-        if (view->state.processes[i].row.role == ROLE_ANCHOR && number-- == 0)
-            return &view->state.processes[i];
-    return NULL;
+    const struct wire_anchor_row *anchor = &view->state.anchor;
+    char age[WORDS], first[WORDS];
+    double share = anchor->target > 0 ? anchor->age / (TOO_OLD * anchor->target) : NAN;
+    int bar = area.columns > 80 ? 40 : 24, ink = !(share > 0.5) ? INK_GOOD : share < 1 ? INK_WARN : INK_BAD;
+    if (!anchor->used) {
+        surface_text(surface, row, area.column, area.columns, INK_WARN, "nothing of it is in use yet: gradients are not corrected");
+        return row + 1;
+    }
+    surface_text(surface, row, area.column, 10, INK_DIM, "age");
+    surface_bar(surface, row, area.column + 10, bar, ink, share);
+    surface_put(surface, row, area.column + 10 + bar / 2, 0x2502, INK_BOLD);
+    surface_print(surface, row, area.column + 12 + bar, area.columns - 12 - bar, INK_PLAIN, "%s steps, %.0f wanted (%s)",
+                  words_real(&view->style, anchor->age, 0, age, sizeof age), anchor->target,
+                  ink == INK_GOOD ? "fresh" : ink == INK_WARN ? "old" : "too old");
+    surface_text(surface, row + 1, area.column, 10, INK_DIM, "in use");
+    surface_print(surface, row + 1, area.column + 10, area.columns - 10, INK_PLAIN,
+                  "step %" PRIu64 ", first used %s steps after its snapshot", anchor->used,
+                  words_real(&view->style, anchor->staleness, 0, first, sizeof first));
+    return row + 2;
 }
 
-static int count_anchors(const struct view *view)
+/* Captured → sent → whole → computed → used: what of it is known. */
+static int draw_snapshots(const struct view *view, struct surface *surface, struct area area, int row)
+{
+    const struct wire_anchor_row *anchor = &view->state.anchor;
+    char eta[WORDS], sent[WORDS], full[WORDS], share[WORDS], seconds[WORDS];
+    surface_text(surface, row, area.column, 10, INK_DIM, "snapshots");
+    if (anchor->pending)
+        surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "step %" PRIu64 " on its way, whole in %s; newest whole %" PRIu64,
+                      anchor->pending, words_duration(&view->style, anchor->eta_seconds, eta, sizeof eta), anchor->flipped);
+    else
+        surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "none on its way; newest whole %" PRIu64, anchor->flipped);
+    words_bytes(&view->style, anchor->sent_bytes, sent, sizeof sent);
+    words_bytes(&view->style, anchor->full_bytes, full, sizeof full);
+    words_percent(&view->style, anchor->delta_share, share, sizeof share);
+    surface_text(surface, row + 1, area.column, 10, INK_DIM, "price");
+    surface_print(surface, row + 1, area.column + 10, area.columns - 10, INK_PLAIN,
+                  "%" PRIu64 " so far: %s travelled for %s, the newest %s; %s of computing each", anchor->versions, sent, full, share,
+                  words_duration(&view->style, anchor->compute_seconds, seconds, sizeof seconds));
+    return row + 2;
+}
+
+static int put_meter(const struct view *view, struct surface *surface, struct area area, int row, int at, const char *name, double share)
+{
+    char text[WORDS];
+    int bar = area.columns >= 110 ? 10 : 6, need = surface_width(name) + bar + 10;
+    if (at + need > area.column + area.columns)
+        return at;
+    at += surface_text(surface, row, at, 20, INK_DIM, name) + 1;
+    surface_bar(surface, row, at, bar, INK_RATE, share);
+    at += bar + 1;
+    return at + surface_text(surface, row, at, 8, INK_PLAIN, words_percent(&view->style, share, text, sizeof text)) + 2;
+}
+
+static int draw_worth(const struct view *view, struct surface *surface, struct area area, int row)
+{
+    const struct wire_anchor_row *anchor = &view->state.anchor;
+    int at = area.column + 10;
+    surface_text(surface, row, area.column, 10, INK_DIM, "worth");
+    at = put_meter(view, surface, area, row, at, "cos", anchor->cosine);
+    at = put_meter(view, surface, area, row, at, "inside", anchor->inside);
+    at = put_meter(view, surface, area, row, at, "changed", anchor->changed);
+    bool wide = area.columns >= 100;
+    at = wide ? put_meter(view, surface, area, row, at, "noise", anchor->noise) : at;
+    int end = wide ? put_meter(view, surface, area, row, at, "mix", anchor->mix) : at;
+    if (end > at)
+        return row + 1;
+    at = put_meter(view, surface, area, row + 1, area.column + 10, "noise", anchor->noise); /* a narrow screen */
+    put_meter(view, surface, area, row + 1, at, "mix", anchor->mix);
+    return row + 2;
+}
+
+/* ---- matrix by matrix ---- */
+
+enum column { MATRICES, NUMBER, COSINE, INSIDE, NORM, CHANGED, NOISE, COLUMNS };
+
+static const struct grid_column columns[COLUMNS] = {
+    [MATRICES] = {.title = "matrices"}, [NUMBER] = {.title = "number", .right = true}, [COSINE] = {.title = "cos", .right = true},
+    [INSIDE] = {.title = "inside", .right = true}, [NORM] = {.title = "norm", .right = true},
+    [CHANGED] = {.title = "changed", .right = true}, [NOISE] = {.title = "noise", .right = true},
+};
+
+static int count_meters(const struct view *view)
 {
     int count = 0;
-    while (find_anchor(view, count))
-        count++;
+    for (int i = 0; i < MATRIX_CLASSES; i++)
+        count += view->state.meters[i].step != 0;
     return count;
 }
 
-/* How many steps the run is ahead of the newest one that the anchor has seen. */
-static int draw_freshness(const struct view *view, const struct state_process *anchor, struct surface *surface, struct area area)
+static const struct wire_meter *find_meter(const struct view *view, int number)
 {
-    const struct wire_run_state *run = &view->state.run;
-    char memory[WORDS], age[WORDS];
-    uint64_t behind = run->step > anchor->row.step ? run->step - anchor->row.step : 0;
-    int row = area.row;
-    surface_print(surface, row++, area.column, area.columns, INK_BOLD, "%s on %s", anchor->row.process, anchor->row.host);
-    surface_print(surface, row++, area.column, area.columns, INK_PLAIN, "at step %" PRIu64 ", the run at %" PRIu64 ": %" PRIu64
-                  " steps behind; 20 to 25 are fresh, 50 are too old", anchor->row.step, run->step, behind);
-    if (area.columns > 24)
-        surface_bar(surface, row++, area.column, area.columns > 62 ? 62 : area.columns - 2,
-                    behind <= 25 ? INK_GOOD : behind < 50 ? INK_WARN : INK_BAD, (double)behind / 50);
-    surface_print(surface, row++, area.column, area.columns, INK_DIM, "memory %s, heard %s ago%s%s",
-                  words_bytes(&view->style, anchor->row.memory_bytes, memory, sizeof memory),
-                  words_age(&view->style, state_process_age_ns(anchor, view->now_ns), age, sizeof age),
-                  anchor->row.waiting[0] ? "; " : "", anchor->row.waiting);
-    return row + 1;
+    for (int i = 0; i < MATRIX_CLASSES; i++)
+        if (view->state.meters[i].step && number-- == 0)
+            return &view->state.meters[i];
+    return NULL;
 }
 
-static int draw_roads(const struct view *view, const struct state_process *anchor, struct surface *surface, struct area area, int row)
+static int cell(int row, int column, char *out, size_t size, void *arg)
 {
-    const char *name = anchor->row.process;
-    for (size_t i = 0; i < view->state.road_count && row < area.row + area.rows; i++) {
-        const struct wire_road_row *road = &view->state.roads[i].row;
-        char rate[WORDS], sent[WORDS];
-        if (strcmp(road->from, name) != 0 && strcmp(road->to, name) != 0)
-            continue;
-        words_rate(&view->style, road->bytes_per_second, rate, sizeof rate);
-        words_bytes(&view->style, road->sent_bytes, sent, sizeof sent);
-        int used = surface_print(surface, row, area.column, area.columns, INK_PLAIN, "%-6.20s → %-6.20s %-8s %10s %12s ", road->from,
-                                 road->to, wire_lane_name(road->lane), rate, sent);
-        plot_spark(surface, row++, area.column + used + 1, area.columns - used - 2, INK_RATE, history_rate(&view->history, i),
-                   view_tick(view), NAN);
-    }
-    return row + 1;
+    const struct view *view = arg;
+    const struct wire_meter *meter = find_meter(view, row);
+    const double shares[COLUMNS] = {
+        [INSIDE] = anchor_share(meter->inside, meter->gradient), [NORM] = sqrt(anchor_share(meter->corrected, meter->gradient)),
+        [CHANGED] = sqrt(anchor_share(meter->changed, meter->corrected)), [NOISE] = anchor_noise(meter)};
+    if (column == MATRICES)
+        snprintf(out, size, "%s", anchor_class(meter->matrix_class));
+    else if (column == NUMBER)
+        snprintf(out, size, "%u", meter->matrices);
+    else if (column == COSINE)
+        words_real(&view->style, anchor_cosine(meter), 3, out, size);
+    else
+        words_percent(&view->style, shares[column], out, size);
+    return column == MATRICES ? INK_BOLD : INK_PLAIN;
 }
 
-static void draw_words(const struct view *view, const struct state_process *anchor, struct surface *surface, struct area area, int row)
+/* ---- the panel ---- */
+
+static const char *label_loss(double y, char *out, int size)
 {
-    int room = area.row + area.rows - row;
-    for (size_t i = view->state.event_count; i > 0 && room > 0; i--) {
-        const struct wire_event_row *event = &view->state.events[i - 1];
-        char clock[WORDS];
-        if (strcmp(event->source, anchor->row.process) != 0 && strstr(event->code, "anchor") == NULL &&
-            strstr(event->code, "snapshot") == NULL)
-            continue;
-        surface_print(surface, row++, area.column, area.columns, event->level == EVENT_INFO ? INK_DIM : INK_WARN, "%s %s: %s",
-                      words_clock((int64_t)event->wall_ms, clock, sizeof clock), event->code, event->text);
-        room--;
-    }
+    snprintf(out, (size_t)size, fabs(y) >= 10 ? "%.1f" : "%.3f", y);
+    return out;
+}
+
+static void draw_validation(const struct view *view, struct surface *surface, struct area area)
+{
+    const struct plot_curve curve = {&view->history.anchor_loss, INK_GOOD, PLOT_LINE};
+    const struct series *series = &view->history.anchor_loss;
+    if (area.rows < 5 || !series->count)
+        return;
+    surface_text(surface, area.row, area.column, area.columns, INK_DIM, "un-masked loss that the anchor measured, by step");
+    plot_draw(&(struct plot){.area = {area.row + 1, area.column, area.rows - 1, area.columns}, .from = series->points[0].x,
+                             .to = fmax(series->points[series->count - 1].x, series->points[0].x + 1), .low = 1, .high = 0,
+                             .curves = &curve, .curve_count = 1, .label = label_loss, .x_unit = "step"},
+              surface);
 }
 
 static void draw(struct view *view, struct surface *surface, struct area area)
 {
-    struct grid_place *place = &view->places[PANEL_ANCHOR];
-    int count = count_anchors(view);
-    struct area inside = {area.row + 1, area.column + 1, area.rows - 1, area.columns - 2};
-    place->selected = place->selected >= count ? count - 1 : place->selected;
-    const struct state_process *anchor = find_anchor(view, place->selected < 0 ? 0 : place->selected);
-    if (!anchor) {
-        surface_text(surface, inside.row, inside.column, inside.columns, INK_DIM, "this run has no anchor");
+    const struct wire_anchor_row *anchor = &view->state.anchor;
+    struct area inside = {area.row, area.column + 1, area.rows, area.columns - 2};
+    int row = area.row, meters = count_meters(view);
+    if (!view->state.has_anchor) {
+        surface_text(surface, row, inside.column, inside.columns, INK_DIM, "this run has no anchor");
         return;
     }
-    int row = draw_freshness(view, anchor, surface, inside);
-    row = draw_roads(view, anchor, surface, inside, row);
-    draw_words(view, anchor, surface, inside, row);
+    surface_print(surface, row++, inside.column, inside.columns, INK_BOLD, "on host %s: %s", anchor->host, anchor->saying);
+    row = draw_freshness(view, surface, inside, row);
+    row = draw_snapshots(view, surface, inside, row);
+    row = draw_worth(view, surface, inside, row) + 1;
+    const struct grid grid = {.columns = columns, .column_count = COLUMNS, .rows = meters, .cell = cell, .arg = view,
+                              .empty = "no matrix was corrected yet"};
+    int rows = meters + 1 < inside.row + inside.rows - row ? meters + 1 : inside.row + inside.rows - row;
+    grid_draw(&grid, &view->places[PANEL_ANCHOR], surface, (struct area){row, inside.column, rows < 2 ? 2 : rows, inside.columns});
+    row += (rows < 2 ? 2 : rows) + 1;
+    draw_validation(view, surface, (struct area){row, inside.column, inside.row + inside.rows - row, inside.columns});
 }
 
 static bool act(struct view *view, enum act act)
 {
-    return grid_act(&view->places[PANEL_ANCHOR], count_anchors(view), act);
+    return grid_act(&view->places[PANEL_ANCHOR], count_meters(view), act);
 }
 
 static void copy(const struct view *view, char *out, size_t size)
 {
-    const struct state_process *anchor = find_anchor(view, view->places[PANEL_ANCHOR].selected);
-    if (anchor)
-        snprintf(out, size, "%s step %" PRIu64 " of run step %" PRIu64, anchor->row.process, anchor->row.step, view->state.run.step);
+    const struct wire_anchor_row *anchor = &view->state.anchor;
+    if (view->state.has_anchor)
+        snprintf(out, size, "anchor on %s: step %" PRIu64 " in use, %.0f steps old, cos %.3f, changed %.3f", anchor->host, anchor->used,
+                 anchor->age, anchor->cosine, anchor->changed);
 }
 
 const struct panel_methods panel_anchor = {.draw = draw, .act = act, .copy = copy};

@@ -78,6 +78,21 @@ static void send_words(struct view *view, uint64_t now_ns)
     view_apply(view, WIRE_LEDGER_ROW, &ledger, now_ns);
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         view_apply(view, WIRE_EVENT_ROW, &events[i], now_ns);
+    if (view->state.process_count >= 8) {
+        struct wire_anchor_row anchor = {.host = "c", .saying = "computes step 50", .flipped = 50, .used = 40, .pending = 55, .versions = 3,
+                                         .staleness = 21, .age = 20, .target = 25, .mix = 0.3, .eta_seconds = 3, .delta_share = 0.1,
+                                         .sent_bytes = 30000000, .full_bytes = 300000000, .cosine = 0.31, .inside = 0.6, .norm_ratio = 0.8,
+                                         .changed = 0.12, .noise = 0.83, .compute_seconds = 3.1, .validation_loss = 3.3, .validation_version = 21};
+        view_apply(view, WIRE_ANCHOR_ROW, &anchor, now_ns);
+        anchor.validation_version = 41;
+        anchor.validation_loss = 3.1;
+        view_apply(view, WIRE_ANCHOR_ROW, &anchor, now_ns);
+        for (int i = 0; i < MATRIX_CLASSES; i++)
+            view_apply(view, WIRE_METER_ROW,
+                       &(struct wire_meter){.step = 60, .version = 40, .matrix_class = (uint8_t)i, .matrices = 8, .mix = 0.3F, .gradient = 4,
+                                            .corrected = 3, .changed = 0.1, .anchor = 2, .aligned = 1, .inside = 2, .signal = 1, .noise = 3},
+                       now_ns);
+    }
     view_apply(view, WIRE_STATE_END, &(struct wire_state_end){0}, now_ns);
 }
 

@@ -39,7 +39,7 @@ static void pictures(void **unused)
     (void)unused;
     fleet_view(&view, 8, 4, 60);
     for (int panel = PANEL_RUN; panel < PANEL_PROFILES; panel++) {
-        if (panel == PANEL_ANCHOR || panel == PANEL_KNOBS) /* whose texts are the settings table's */
+        if (panel == PANEL_KNOBS) /* whose texts are the settings table's */
             continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int ascii = 0; ascii < 2; ascii++) {

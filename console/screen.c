@@ -98,12 +98,30 @@ static void take_new_size(struct screen *screen)
 
 /* ---- the road ---- */
 
+static void on_line(const char *line, void *arg)
+{
+    struct screen *screen = arg;
+    if (line)
+        history_recall(&screen->view.history, &screen->view.state, line);
+    else
+        want_draw(screen);
+}
+
+static void begin_recall(struct screen *screen)
+{
+    recall_free(screen->recall);
+    history_forget_steps(&screen->view.history);
+    screen->recall = recall_new(screen->loop, screen->place.folder, on_line, screen, &(struct why){0});
+}
+
 static void on_changed(struct client *client, enum wire_type type, const void *row, void *arg)
 {
     struct screen *screen = arg;
     (void)client;
     if (view_apply(&screen->view, type, row, clock_now_ns()))
         want_draw(screen);
+    if (type == WIRE_STATE_END) /* what the journal says of roads and processes finds them now */
+        begin_recall(screen);
 }
 
 static void on_down(struct client *client, int err, const char *reason, void *arg)
@@ -124,22 +142,6 @@ static int open_client(struct screen *screen, struct why *why)
         return why->err;
     screen->view.road.live = client_is_live(screen->client);
     return 0;
-}
-
-static void on_line(const char *line, void *arg)
-{
-    struct screen *screen = arg;
-    if (line)
-        history_recall(&screen->view.history, &screen->view.state, line);
-    else
-        want_draw(screen);
-}
-
-static void begin_recall(struct screen *screen)
-{
-    recall_free(screen->recall);
-    history_forget_steps(&screen->view.history);
-    screen->recall = recall_new(screen->loop, screen->place.folder, on_line, screen, &(struct why){0});
 }
 
 static int open_run(struct screen *screen, const char *run, struct why *why)
@@ -298,8 +300,6 @@ static void grant(struct screen *screen, struct wish *wish)
     case WISH_OPEN:
         if (open_run(screen, wish->name, &why) != 0)
             view_say(&screen->view, INK_BAD, "%s", why.text);
-        else
-            begin_recall(screen);
         break;
     case WISH_RECALL:
         begin_recall(screen);
@@ -493,10 +493,8 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
         visit_fail(&why);
         goto end_screen;
     }
-    if (run[0]) {
-        begin_recall(screen);
+    if (run[0])
         screen->view.panel = panel;
-    }
     list_runs(screen);
     terminal_size(screen->terminal, &rows, &columns);
     surface_init(&screen->surface, rows, columns, style->ascii);
@@ -559,7 +557,6 @@ int screen_once(const char *run, const struct args *args, const struct style *st
         code = visit_fail(&why);
         goto end_screen;
     }
-    begin_recall(screen);
     client_wait(screen->client, is_recalled, screen, 10 * CLOCK_SECOND, &(struct why){0}); /* what is not there by then is not drawn */
     screen->view.panel = panel;
     surface_init(&screen->surface, rows, columns, style->ascii);

@@ -39,13 +39,12 @@ same 80 24 run C.UTF-8 TERM=vt100
 close_terminal
 
 # A terminal that can show no screen gets lines, and is told why.
-env TERM=nonsense "$O/kedge" attach sea run </dev/null >"$TMP/lines" 2>&1
 open_terminal 80 24 "env TERM=nonsense LANG=C.UTF-8 $O/kedge attach sea; sleep 30"
 wait_shows 10 "the terminal 'nonsense' is not known here"
 close_terminal
 
 # 59 x 15 says what it needs; the run's phase is there all the same.
-open_terminal 59 15 "env LANG=C.UTF-8 TERM=screen $O/kedge attach sea"
+open_terminal 59 15 "env LANG=C.UTF-8 TERM=screen $O/kedge attach sea; sleep 30"
 wait_shows 10 "59 x 15 here, 60 x 16 needed"
 wait_shows 10 "finished step 40/40"
 press q

@@ -126,8 +126,10 @@ static void read_only_changes_nothing(void **unused)
         view_press(&view, (unsigned char)*c, FLEET_NOW);
     fleet_press(&view, "Enter");
     struct wish wish;
-    while (view_take(&view, &wish))
+    while (view_take(&view, &wish)) {
         assert_int_not_equal(wish.kind, WISH_ORDER);
+        mem_free(wish.text);
+    }
     view_clear(&view);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Which values a live setting can take in a run that has begun, beyond the range of its row: memory was taken for the values that it
- * began with, and some settings change nothing.
+ * Which values a live setting can take in a run that has begun, beyond the range of its row: memory was taken for the
+ * values that it began with, and some settings change nothing.
  */
 #include "profiles/profile.h"
 
@@ -30,16 +30,19 @@ static int check_every(const struct profile *begun, const struct profile *change
 {
     int64_t every = changed->sync_every;
     if (every < changed->sync_fragments)
-        return why_set(why, ERR_REFUSED, "sync.every = %" PRId64 " is too short for sync.fragments = %" PRId64 ": at most one moves in a step",
+        return why_set(why, ERR_REFUSED,
+                       "sync.every = %" PRId64 " is too short for sync.fragments = %" PRId64 ": at most one moves in a step",
                        every, changed->sync_fragments);
     if (every <= changed->sync_overlap)
         return why_set(why, ERR_REFUSED, "sync.every = %" PRId64 " must be more than sync.overlap = %" PRId64
                        ": the next exchange of a part begins after the last one has ended", every, changed->sync_overlap);
     if (every == 1 && changed->sync_outer == OUTER_NONE)
-        return why_set(why, ERR_REFUSED, "sync.every = 1 with sync.outer = none would average gradients, which a run does from its first step "
+        return why_set(why, ERR_REFUSED,
+                       "sync.every = 1 with sync.outer = none would average gradients, which a run does from its first step "
                        "on or not at all");
     if (profile_rounds_under_way(changed) > profile_rounds_under_way(begun))
-        return why_set(why, ERR_REFUSED, "sync.every = %" PRId64 " with sync.overlap = %" PRId64 " would have %d exchanges under way at a time; "
+        return why_set(why, ERR_REFUSED,
+                       "sync.every = %" PRId64 " with sync.overlap = %" PRId64 " would have %d exchanges under way at a time; "
                        "the run began with memory for %d", every, changed->sync_overlap, profile_rounds_under_way(changed),
                        profile_rounds_under_way(begun));
     return 0;
@@ -50,7 +53,8 @@ static int check_rank(const struct profile *begun, const struct profile *changed
     if (begun->sync_payload != SEND_POWERSGD)
         return why_set(why, ERR_REFUSED, "sync.rank has no effect: sync.payload is not powersgd");
     if (changed->sync_rank > begun->sync_rank)
-        return why_set(why, ERR_REFUSED, "sync.rank = %" PRId64 " is more than the %" PRId64 " that the run began with and has memory for",
+        return why_set(why, ERR_REFUSED,
+                       "sync.rank = %" PRId64 " is more than the %" PRId64 " that the run began with and has memory for",
                        changed->sync_rank, begun->sync_rank);
     return 0;
 }

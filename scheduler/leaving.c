@@ -54,7 +54,8 @@ int leaving_parted(struct run *run, struct process *process, const void *payload
     const struct wire_parted *parted = payload;
     int stage = process->stage->stage;
     if (parted->replica >= run->plan.replicas || !run->leaving.replicas[parted->replica].left)
-        return why_set(why, ERR_INVALID, "%s parts from replica %u, which nobody asked for", process->record->row.process, parted->replica);
+        return why_set(why, ERR_INVALID, "%s parts from replica %u, which nobody asked for", process->record->row.process,
+                       parted->replica);
     if (leaving_has_left(run, process->stage->replica))
         return 0;
     uint32_t *answered = &run->leaving.stages[stage][parted->replica].answered, bit = 1u << process->stage->replica;
@@ -125,7 +126,8 @@ bool leaving_begin(struct run *run, int replica, const char *reason)
     if (!may_leave(run))
         return false;
     mark(run, replica);
-    run_say(run, EVENT_ALERT, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica, reason, leaving_count(run),
+    run_say(run, EVENT_ALERT, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica,
+            reason, leaving_count(run),
             run->plan.replicas);
     run->record->urgent = true;
     kill_processes(run, replica);
@@ -140,13 +142,14 @@ bool leaving_begin(struct run *run, int replica, const char *reason)
     return true;
 }
 
-/* ---- roads that are lost while both ends live: a partition. One of them leaves, the other goes on; never two histories. ---- */
+/* ---- a partition: roads are lost while both ends live. One side leaves, the other goes on; never two histories ---- */
 
 int leaving_lost(struct run *run, struct process *process, const void *payload, struct why *why)
 {
     const struct wire_part *part = payload;
     if (part->replica >= run->plan.replicas || part->replica == process->stage->replica)
-        return why_set(why, ERR_INVALID, "%s lost replica %u, which is no sibling of it", process->record->row.process, part->replica);
+        return why_set(why, ERR_INVALID, "%s lost replica %u, which is no sibling of it", process->record->row.process,
+                       part->replica);
     if (run->leaving.replicas[part->replica].left || leaving_has_left(run, process->stage->replica))
         return 0;
     run->leaving.replicas[part->replica].lost_by |= 1u << process->stage->replica;
@@ -191,7 +194,8 @@ void leaving_tick(struct run *run)
     if (worst < 0)
         return;
     char reason[WIRE_TEXT];
-    record_text(reason, sizeof reason, "%d of its siblings lost their roads to it", bits(run->leaving.replicas[worst].lost_by));
+    record_text(reason, sizeof reason, "%d of its siblings lost their roads to it",
+                bits(run->leaving.replicas[worst].lost_by));
     if (!leaving_begin(run, worst, reason))
         return;
     for (int r = 0; r < run->plan.replicas; r++) { /* what the others said of each other was about it, or is said again */

@@ -1,9 +1,10 @@
 /*
- * A replica that cannot go on leaves the run, and the others go on without it: by kedged's word, because the others cannot know what each of
- * them got of it (gpu/train/members.c has the other half).
+ * A replica that cannot go on leaves the run, and the others go on without it: by kedged's word, because the others cannot
+ * know what each of them got of it (gpu/train/members.c has the other half).
  *
- *   here ──a process ended, a cut broke, its siblings lost it──▶ left: its processes are killed, every sibling of its stages is asked (PART)
- *        all siblings of a stage that are here have answered (PARTED) ──▶ LEAVE with the least number, to all of them
+ *   here ──a process ended, a cut broke, its siblings lost it──▶ left
+ *        its processes are killed; every sibling of its stages is asked (PART) and answers (PARTED)
+ *        all siblings of a stage that are here have answered ──▶ LEAVE with the least number, to all of them
  *
  * A replica never comes back as itself: what it trained since its last round is lost.
  */
@@ -34,9 +35,11 @@ struct leaving {
 bool leaving_has_left(const struct run *run, int replica);
 int leaving_count(const struct run *run);  /* replicas that are here */
 int leaving_lowest(const struct run *run); /* of the replicas that are here */
-/* The replica cannot go on for this reason. False: it is the only one, or replicas cannot do without each other: the run has to hold. */
+/* The replica cannot go on for this reason. False: it is the only one, or replicas cannot do without each other: the run
+ * has to hold. */
 bool leaving_begin(struct run *run, int replica, const char *reason);
-/* One of its cuts broke. It leaves a little later, unless its agent tells before that which process ended. False as above. */
+/* One of its cuts broke. It leaves a little later, unless its agent tells before that which process ended. False as above.
+ * */
 bool leaving_broken(struct run *run, int replica, const char *reason);
 int leaving_lost(struct run *run, struct process *process, const void *payload, struct why *why);   /* PART of a stage */
 int leaving_parted(struct run *run, struct process *process, const void *payload, struct why *why);

@@ -186,7 +186,8 @@ static int on_saved(struct run *run, struct process *process, const void *payloa
     const struct wire_saved *saved = payload;
     struct saving *saving = &run->saving;
     int stage = process->stage->stage;
-    if (saved->step > run->record->state.row.steps || process->stage->replica != leaving_lowest(run) || strchr(saved->file, '/') || !saved->file[0])
+    bool mine = process->stage->replica == leaving_lowest(run);
+    if (saved->step > run->record->state.row.steps || !mine || strchr(saved->file, '/') || !saved->file[0])
         return why_set(why, ERR_INVALID, "%s saved '%s' after step %llu, which nobody asked for", process->record->row.process,
                        saved->file, (unsigned long long)saved->step);
     bool all = saving->said == run->plan.stages_per_replica;

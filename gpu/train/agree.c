@@ -3,10 +3,11 @@
  *
  *   kedged ── KNOB ──► first stage of every replica
  *   lowest replica: AGREE, ahead of its contribution to round k ──► first stages of the others
- *   all: round k is applied at step a ──► the values are stamped from the pass that acts after step a + 1 on ──► later stages
+ *   all: round k is applied at step a ──► what acts after step a + 1 is stamped with it ──► later stages
  *
- * Nobody can apply round k without what the lowest replica sent for it, so nobody can miss the change or make it at another step, however
- * late a KNOB of kedged's is: what must agree rides with the data. kedged hears from every replica at which step it was.
+ * Nobody can apply round k without what the lowest replica sent for it, so nobody can miss the change or make it at another
+ * step, however late a KNOB of kedged's is: what must agree rides with the data. kedged hears from every replica at which
+ * step it was.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -68,8 +69,10 @@ int agree_accept(struct compute *compute, const struct letter *letter)
     if (members_has_left(siblings, from))
         return 0;
     /* Not: only from the lowest one. It may have heard sooner than we that those below it have left. */
-    if (!compute->first || from > siblings->self || !agree_takes(compute, agree.name) || siblings->agreed_count == KNOBS_MOST)
-        return compute_halt(compute, compute->trained, "replica %d wants %s = %s after round %" PRIu64 ", which is not for it to say here",
+    if (!compute->first || from > siblings->self || !agree_takes(compute, agree.name) ||
+        siblings->agreed_count == KNOBS_MOST)
+        return compute_halt(compute, compute->trained,
+                            "replica %d wants %s = %s after round %" PRIu64 ", which is not for it to say here",
                             from, agree.name, agree.value, agree.round);
     siblings->agreed[siblings->agreed_count].is = agree;
     siblings->agreed[siblings->agreed_count++].from = from;
@@ -88,7 +91,8 @@ void agree_leave(struct compute *compute, int replica)
             stays = at->used && at->is.purpose == SYNC_ROUND && at->is.round == siblings->agreed[i].is.round;
         }
         for (int k = 0; k < siblings->flights && !stays; k++) /* two-sided: its first half is used already */
-            stays = siblings->flight[k].used && siblings->flight[k].exchange > 0 && siblings->flight[k].is.round == siblings->agreed[i].is.round;
+            stays = siblings->flight[k].used && siblings->flight[k].exchange > 0 &&
+                siblings->flight[k].is.round == siblings->agreed[i].is.round;
         if (stays)
             siblings->agreed[kept++] = siblings->agreed[i];
     }
@@ -101,7 +105,8 @@ void agree_leave(struct compute *compute, int replica)
 static bool is_possible(const struct siblings *siblings, const struct agreement *wanted)
 {
     return fragments_check(&wanted->fragments, NULL) == 0 && fragments_in_flight(&wanted->fragments) <= siblings->flights &&
-           wanted->rank >= 1 && wanted->rank <= siblings->most_rank && wanted->rate >= 0 && wanted->rate <= 10 && wanted->alpha >= 0 &&
+           wanted->rank >= 1 && wanted->rank <= siblings->most_rank && wanted->rate >= 0 && wanted->rate <= 10 &&
+           wanted->alpha >= 0 &&
            wanted->alpha <= 1;
 }
 
@@ -116,11 +121,14 @@ static void adopt(struct compute *compute, const struct wire_agree *agree, uint6
     if (!err) {
         next = agreement_of(profile);
         bool same = profile->sync_every == siblings->next.fragments.every;
-        next.fragments = same ? siblings->next.fragments : fragments_change(&siblings->next.fragments, step, profile->sync_every);
+        next.fragments = siblings->next.fragments;
+        if (!same)
+            next.fragments = fragments_change(&siblings->next.fragments, step, profile->sync_every);
     }
     if (err || !is_possible(siblings, &next)) {
         *profile = *before;
-        compute_say(compute, EVENT_WARN, step, "knob", "%s = %s is not possible here%s%s", agree->name, agree->value, err ? ": " : "",
+        compute_say(compute, EVENT_WARN, step, "knob", "%s = %s is not possible here%s%s", agree->name, agree->value,
+                    err ? ": " : "",
                     why.text);
     } else {
         siblings->next = next;
@@ -169,7 +177,8 @@ int agree_follow(struct compute *compute)
     now.fragments.since = stamp->sync_since;
     now.fragments.number = stamp->sync_number;
     if (!is_possible(siblings, &now))
-        return compute_halt(compute, compute->pass.step, "the stamp of step %" PRIu64 " has rounds every %u steps, rank %u, outer rate %g, "
+        return compute_halt(compute, compute->pass.step,
+                            "the stamp of step %" PRIu64 " has rounds every %u steps, rank %u, outer rate %g, "
                             "merge %g: not possible here", compute->pass.step, stamp->sync_every, stamp->sync_rank,
                             (double)stamp->sync_rate, (double)stamp->sync_merge);
     siblings->fragments = now.fragments;

@@ -7,10 +7,12 @@ int fragments_check(const struct fragments *fragments, struct why *why)
 {
     int64_t every = fragments->every;
     if (every < 1 || fragments->count < 1 || fragments->count > every)
-        return why_set(why, ERR_INVALID, "%" PRId64 " fragments in %" PRId64 " steps: at least 1, and at most one a step", fragments->count,
+        return why_set(why, ERR_INVALID, "%" PRId64 " fragments in %" PRId64 " steps: at least 1, and at most one a step",
+                       fragments->count,
                        every);
     if (fragments->overlap < 0 || fragments->overlap >= every)
-        return why_set(why, ERR_INVALID, "an overlap of %" PRId64 " steps: it must be shorter than the %" PRId64 " steps after which the "
+        return why_set(why, ERR_INVALID,
+                       "an overlap of %" PRId64 " steps: it must be shorter than the %" PRId64 " steps after which the "
                        "same fragment moves again", fragments->overlap, every);
     return 0;
 }
@@ -29,7 +31,8 @@ static int64_t offset(const struct fragments *fragments, int64_t fragment)
 
 bool fragments_sent_at(const struct fragments *fragments, uint64_t step, struct fragment_round *round)
 {
-    uint64_t every = (uint64_t)fragments->every, counted = step > fragments->since ? step - fragments->since : 0, place = counted % every;
+    uint64_t every = (uint64_t)fragments->every, counted = step > fragments->since ? step - fragments->since : 0;
+    uint64_t place = counted % every;
     if (counted < 1 || counted < every / 2 || step + (uint64_t)fragments->overlap > fragments->last)
         return false;
     /* The only fragment whose offset can be here. */
@@ -53,7 +56,7 @@ bool fragments_applied_at(const struct fragments *fragments, uint64_t step, stru
 int fragments_in_flight(const struct fragments *fragments)
 {
     int64_t most = 1;
-    /* From a round on, those that are sent before it is due: what is due at a step is applied before the next one is sent. */
+    /* From a round on, those that are sent before it is due: what is due is applied before the next one is sent. */
     for (int64_t f = 0; f < fragments->count; f++) {
         int64_t under_way = 1;
         for (int64_t next = f + 1; next < f + fragments->count; next++) {

@@ -1,15 +1,16 @@
 /*
- * Which part of the weights moves between replicas at which step: a pure function of the agreed global step, so replicas that
- * joined late or missed a round can never wait for different things.
+ * Which part of the weights moves between replicas at which step: a pure function of the agreed global step, so replicas
+ * that joined late or missed a round can never wait for different things.
  *
  * The layers of a stage are cut into P fragments; fragment f is sent after the optimiser step of every training step t with
- * t mod H = ⌊f·H/P⌋ and applied τ steps later. It is first sent when at least H/2 steps are behind it (a younger pseudo-gradient is
- * mostly noise), and not at all when it could not be applied any more before the last step, which is followed by a full exchange.
+ * t mod H = ⌊f·H/P⌋ and applied τ steps later. It is first sent when at least H/2 steps are behind it (a younger
+ * pseudo-gradient is mostly noise), and not at all when it could not be applied any more before the last step, which is
+ * followed by a full exchange.
  *
  * Every step has at most one round; rounds are numbered P·⌊t/H⌋ + f: 1 apart from one to the next, the same on all replicas.
  *
- * H may change while a run goes on. From the step of the change on nothing is sent any more until all that is under way has been applied;
- * there the new schedule begins as the first one did at step 0, and rounds are numbered on.
+ * H may change while a run goes on. From the step of the change on nothing is sent any more until all that is under way has
+ * been applied; there the new schedule begins as the first one did at step 0, and rounds are numbered on.
  */
 #ifndef KEDGE_TRAIN_FRAGMENTS_H
 #define KEDGE_TRAIN_FRAGMENTS_H
@@ -38,7 +39,8 @@ struct fragment_round {
 };
 
 int fragments_check(const struct fragments *fragments, struct why *why);
-/* Of layer i of a stage with so many layers. What belongs to no layer (embedding, last norm, head) moves with the last fragment. */
+/* Of layer i of a stage with so many layers. What belongs to no layer (embedding, last norm, head) moves with the last
+ * fragment. */
 int fragments_of_layer(const struct fragments *fragments, int64_t layer, int64_t layers);
 /* The round that is sent after step t; false when there is none. */
 bool fragments_sent_at(const struct fragments *fragments, uint64_t step, struct fragment_round *round);

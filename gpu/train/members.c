@@ -1,12 +1,12 @@
 /*
- * Who takes part in the exchanges of a stage. A replica leaves by kedged's word, and all siblings must agree which of its contributions
- * are in a mean and which are not, although each of them may have got another number before its road was lost:
+ * Who takes part in the exchanges of a stage. A replica leaves by kedged's word, and all siblings must agree which of its
+ * contributions are in a mean and which are not, although each of them may have got another number before its road was lost:
  *
  *   kedged ── PART ──► every sibling: its road is closed, nothing can come any more ── PARTED, so many are whole ──► kedged
  *   kedged ── LEAVE, the least of these numbers ──► every sibling: what is beyond is dropped
  *
- * Nobody can have used more than that: with more than two replicas an exchange waits until all say to have all of it (HAVE), and with two
- * there is nobody left to disagree with. HAVE is a few bytes, one hop, well inside the overlap.
+ * Nobody can have used more than that: with more than two replicas an exchange waits until all say to have all of it
+ * (HAVE), and with two there is nobody left to disagree with. HAVE is a few bytes, one hop, well inside the overlap.
  */
 #include <inttypes.h>
 
@@ -58,7 +58,8 @@ static struct holding *holding_of(const struct siblings *siblings, const struct 
 
 static struct wire_have have_of(const struct wire_sync *what)
 {
-    return (struct wire_have){.round = what->round, .purpose = what->purpose, .exchange = what->exchange, .fragment = what->fragment};
+    return (struct wire_have){.round = what->round, .purpose = what->purpose, .exchange = what->exchange,
+                              .fragment = what->fragment};
 }
 
 int members_tell(struct compute *compute, const struct wire_sync *what)
@@ -70,7 +71,8 @@ int members_tell(struct compute *compute, const struct wire_sync *what)
         return 0;
     struct holding *holding = holding_of(siblings, &have, true);
     if (!holding)
-        return compute_halt(compute, compute->trained, "more exchanges are under way than there is credit for, at round %" PRIu64, what->round);
+        return compute_halt(compute, compute->trained,
+                            "more exchanges are under way than there is credit for, at round %" PRIu64, what->round);
     if (holding->who >> siblings->self & 1)
         return 0;
     holding->who |= 1u << siblings->self;
@@ -95,7 +97,8 @@ int members_accept_have(struct compute *compute, const struct letter *letter)
         return 0;
     struct holding *holding = siblings->gradients ? NULL : holding_of(siblings, &have, true);
     if (!holding)
-        return compute_halt(compute, compute->trained, "replica %d has more exchanges under way than there is credit for, at round %" PRIu64,
+        return compute_halt(compute, compute->trained,
+                            "replica %d has more exchanges under way than there is credit for, at round %" PRIu64,
                             replica, have.round);
     holding->who |= 1u << replica;
     return 0;
@@ -130,8 +133,10 @@ int members_accept_part(struct compute *compute, const struct letter *letter)
     if (wire_decode(WIRE_PART, letter->payload, letter->bytes, &part, NULL) < 0)
         BUG("the loop thread let a bad PART pass");
     bool left = siblings->members[part.replica].left;
-    struct wire_parted parted = {.replica = part.replica, .decided = left, .received = left ? siblings->members[part.replica].counts
-                                                                                            : siblings->members[part.replica].received};
+    struct wire_parted parted = {.replica = part.replica, .decided = left,
+                                 .received = siblings->members[part.replica].received};
+    if (left)
+        parted.received = siblings->members[part.replica].counts;
     compute_tell(compute, WIRE_PARTED, &parted, compute->trained);
     return 0;
 }
@@ -146,7 +151,8 @@ int members_accept_leave(struct compute *compute, const struct letter *letter)
     if (siblings->members[leave.replica].left)
         return 0;
     if (leave.count > siblings->members[leave.replica].received)
-        return compute_halt(compute, compute->trained, "%" PRIu64 " contributions of replica %u are to count, and only %" PRIu64 " came here",
+        return compute_halt(compute, compute->trained,
+                            "%" PRIu64 " contributions of replica %u are to count, and only %" PRIu64 " came here",
                             leave.count, leave.replica, siblings->members[leave.replica].received);
     siblings->members[leave.replica].left = true;
     siblings->members[leave.replica].counts = leave.count;

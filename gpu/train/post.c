@@ -21,7 +21,8 @@ int post_send(struct compute *compute, const struct wire_sync *what, const uint8
             uint64_t left = what->total - piece.offset;
             piece.body.bytes = (uint32_t)(left < WIRE_SYNC_BYTES ? left : WIRE_SYNC_BYTES);
             piece.body.data = bytes + piece.offset;
-            struct letter letter = compute_letter(WIRE_SYNC, &piece, piece.body.bytes, (enum mail_road)(MAIL_SIBLINGS + r), what->round, 0);
+            struct letter letter = compute_letter(WIRE_SYNC, &piece, piece.body.bytes, (enum mail_road)(MAIL_SIBLINGS + r),
+                                                  what->round, 0);
             err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
             piece.offset += piece.body.bytes;
         } while (piece.offset < what->total && !err);
@@ -72,7 +73,8 @@ int post_accept(struct compute *compute, const struct letter *letter)
         at = begin(siblings, replica, &piece);
     if (!at || piece.offset != at->have || piece.total != at->is.total || piece.body.bytes > at->is.total - at->have ||
         (piece.body.bytes == 0 && at->is.total > 0))
-        return compute_halt(compute, compute->trained, "replica %d sent %u bytes from byte %" PRIu64 " of %" PRIu64 " of round %" PRIu64
+        return compute_halt(compute, compute->trained,
+                            "replica %d sent %u bytes from byte %" PRIu64 " of %" PRIu64 " of round %" PRIu64
                             ", fragment %u, which have no place here: a contribution is at most %zu bytes, and %d may wait", replica,
                             piece.body.bytes, piece.offset, piece.total, piece.round, piece.fragment, siblings->most_bytes,
                             siblings->slots);
@@ -121,7 +123,8 @@ static void tell_stall(struct compute *compute, const struct wire_sync *own, int
     if (compute->pass.stall_told || waited_ns < compute->timeouts.greet_ns)
         return;
     compute->pass.stall_told = true;
-    compute_say(compute, EVENT_WARN, compute->trained, "stalled", "stage %d of replica %d waits for replica %d, round %" PRIu64
+    compute_say(compute, EVENT_WARN, compute->trained, "stalled",
+                "stage %d of replica %d waits for replica %d, round %" PRIu64
                 ", for %.1f s now; the road stands", compute->stage, compute->siblings->self, replica, own->round, (double)waited_ns / 1e9);
 }
 
@@ -130,10 +133,12 @@ static void tell_wait(struct compute *compute, const struct wire_sync *own, uint
 {
     struct siblings *siblings = compute->siblings;
     uint64_t now_ns = clock_now_ns();
-    if (own->purpose != SYNC_ROUND || waited_ns < WAIT_TOLD_NS || (siblings->wait_told_ns && now_ns - siblings->wait_told_ns < WAIT_TELL_NS))
+    if (own->purpose != SYNC_ROUND || waited_ns < WAIT_TOLD_NS ||
+        (siblings->wait_told_ns && now_ns - siblings->wait_told_ns < WAIT_TELL_NS))
         return;
     siblings->wait_told_ns = now_ns;
-    compute_say(compute, EVENT_WARN, compute->trained, "sync-wait", "stage %d of replica %d waited for replica %d, round %" PRIu64
+    compute_say(compute, EVENT_WARN, compute->trained, "sync-wait",
+                "stage %d of replica %d waited for replica %d, round %" PRIu64
                 ", %.1f s: an exchange takes longer than sync.overlap hides", compute->stage, siblings->self,
                 siblings->waited_replica, own->round, (double)waited_ns / 1e9);
 }
@@ -149,7 +154,8 @@ static int gather(struct siblings *siblings, const struct wire_sync *own, const 
             continue;
         tokens[count] = at ? at->is.tokens : own->tokens;
         all += tokens[count];
-        parts[count++] = (struct sync_part){.replica = r, .bytes = at ? at->bytes : own_bytes, .count = at ? at->is.total : own->total};
+        parts[count++] = (struct sync_part){.replica = r, .bytes = at ? at->bytes : own_bytes,
+                                            .count = at ? at->is.total : own->total};
     }
     for (int i = 0; i < count; i++)
         parts[i].share = own->purpose == SYNC_ROUND ? (float)((double)tokens[i] / (double)all) : 1.0f / (float)count;
@@ -157,7 +163,8 @@ static int gather(struct siblings *siblings, const struct wire_sync *own, const 
     return count;
 }
 
-int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts, int *count)
+int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts,
+              int *count)
 {
     struct siblings *siblings = compute->siblings;
     uint64_t began_ns = clock_now_ns();

@@ -1,7 +1,7 @@
 /*
  * When a stage exchanges what with its siblings (see siblings.h for how, sync.h for what comes of it).
  *
- *   after the optimiser step of training step t:   rounds that are due are waited for, applied and merged → the round of t is sent
+ *   after the optimiser step of training step t:   rounds that are due are waited for, applied, merged → that of t is sent
  *   after the last one:                            every tensor becomes the mean of all replicas
  *   with averaged gradients instead:               after the last backward of a step, before anybody looks at its norm
  */
@@ -27,13 +27,15 @@ static bool averages_gradients(const struct profile *profile)
 
 static struct fragments fragments_of(const struct profile *profile)
 {
-    return (struct fragments){.every = profile->sync_every, .count = profile->sync_fragments, .overlap = profile->sync_overlap,
+    return (struct fragments){.every = profile->sync_every, .count = profile->sync_fragments,
+                              .overlap = profile->sync_overlap,
                               .pattern = profile->sync_pattern, .last = (uint64_t)profile->steps};
 }
 
 struct agreement agreement_of(const struct profile *profile)
 {
-    return (struct agreement){.fragments = fragments_of(profile), .rank = profile->sync_rank, .alpha = (float)profile->sync_merge,
+    return (struct agreement){.fragments = fragments_of(profile), .rank = profile->sync_rank,
+                              .alpha = (float)profile->sync_merge,
                               .rate = profile->sync_outer == OUTER_NONE ? 1 : (float)profile->outer_rate};
 }
 
@@ -67,7 +69,8 @@ void siblings_list(const struct profile *profile, const struct stage_shape *shap
     carve_weights(shape, &at, tensors);
     *list = (struct siblings_list){.index = mem_array((size_t)at.tensors, sizeof *list->index),
                           .tensors = mem_array((size_t)at.tensors, sizeof *list->tensors),
-                          .settings = {.fragments = (int)profile->sync_fragments, .two_sided = profile->sync_power == POWER_TWO_SIDED}};
+                          .settings = {.fragments = (int)profile->sync_fragments,
+                                       .two_sided = profile->sync_power == POWER_TWO_SIDED}};
     for (int i = 0; i < at.tensors; i++) {
         int64_t layer = layer_of(tensors[i].name);
         bool table = layer < 0 && tensors[i].dims == 2;
@@ -123,7 +126,8 @@ static int slots_of(const struct profile *profile)
     return averages_gradients(profile) ? 2 : 2 * (fragments_in_flight(&fragments) + (profile->sync_power == POWER_TWO_SIDED));
 }
 
-void siblings_bounds(const struct profile *profile, const struct stage_shape *shape, int replicas, size_t *letters, size_t *bytes)
+void siblings_bounds(const struct profile *profile, const struct stage_shape *shape, int replicas, size_t *letters,
+                     size_t *bytes)
 {
     struct siblings_list list;
     *letters = *bytes = 0;
@@ -222,7 +226,8 @@ int siblings_load(struct compute *compute, const struct stage_shape *shape, stru
     made->flights = made->gradients ? 1 : fragments_in_flight(&made->fragments);
     int err = 0;
     if (!take_buffers(made, &list))
-        err = why_set(why, ERR_MEMORY, "no memory for what %d siblings send: %d times %zu bytes each", made->replicas - 1, made->slots,
+        err = why_set(why, ERR_MEMORY, "no memory for what %d siblings send: %d times %zu bytes each", made->replicas - 1,
+                      made->slots,
                       made->most_bytes);
     if (!err && !made->gradients)
         err = sync_new(&list.settings, list.tensors, list.count, &made->sync, why);
@@ -298,7 +303,8 @@ static int take_exchange(struct compute *compute, struct flight *flight)
     if (sync_receive(siblings->sync, flight->is.fragment, flight->exchange, parts, flight->contributors, siblings->self,
                      &siblings->outer, &why) < 0) {
         flight->failed = true; /* all replicas see the same bytes, so all of them skip it */
-        compute_say(compute, EVENT_WARN, flight->is.applied, "round-skipped", "round %" PRIu64 ", fragment %d: %s", flight->is.round,
+        compute_say(compute, EVENT_WARN, flight->is.applied, "round-skipped", "round %" PRIu64 ", fragment %d: %s",
+                    flight->is.round,
                     flight->is.fragment, why.text);
     }
     post_release(siblings, &flight->own);
@@ -340,7 +346,8 @@ static int advance_rounds(struct compute *compute)
     for (int i = 0; i < siblings->flights && !err; i++) {
         struct flight *flight = &siblings->flight[i];
         if (flight->used && !is_decided(siblings, flight) &&
-            flight->exchange + 1 < sync_exchanges(siblings->sync, flight->is.fragment) && post_is_complete(siblings, &flight->own))
+            flight->exchange + 1 < sync_exchanges(siblings->sync, flight->is.fragment) &&
+            post_is_complete(siblings, &flight->own))
             err = take_exchange(compute, flight);
     }
     return err;
@@ -465,7 +472,8 @@ int siblings_average(struct compute *compute)
         err = post_wait(compute, &own, flight->bytes, parts, &count);
     for (int p = 0; p < siblings->replicas && !err; p++)
         if (parts[p].count != own.total)
-            err = compute_halt(compute, compute->pass.step, "the gradient of replica %d has %zu bytes, ours %" PRIu64, p, parts[p].count,
+            err = compute_halt(compute, compute->pass.step, "the gradient of replica %d has %zu bytes, ours %" PRIu64, p,
+                               parts[p].count,
                                own.total);
     if (err)
         return err;

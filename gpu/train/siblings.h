@@ -1,10 +1,11 @@
 /*
- * A stage and its siblings, inside the compute thread: what goes to them and comes from them (post.c), and when (siblings.c).
+ * A stage and its siblings, inside the compute thread: what goes to them and comes from them (post.c), and when
+ * (siblings.c).
  *
- * Contributions come whenever the compute thread looks into its mail and lie in slots until their round is due; nothing waits before
- * that. A sibling can be ahead of us by the rounds that it may have under way without ours, so the slots are a known number and one
- * more message is a breach of the rules. Every pair of siblings has a road of its own: a contribution is one hop away, and who is
- * slow holds up nobody else's.
+ * Contributions come whenever the compute thread looks into its mail and lie in slots until their round is due; nothing
+ * waits before that. A sibling can be ahead of us by the rounds that it may have under way without ours, so the slots are a
+ * known number and one more message is a breach of the rules. Every pair of siblings has a road of its own: a contribution
+ * is one hop away, and who is slow holds up nobody else's.
  */
 #ifndef KEDGE_TRAIN_SIBLINGS_H
 #define KEDGE_TRAIN_SIBLINGS_H
@@ -20,8 +21,8 @@ struct incoming { /* one contribution of a sibling */
     uint8_t *bytes;
 };
 
-/* Who says to have all contributions to an exchange. Where there are more than two replicas a round is not applied before all say so: a
- * replica that dies while it sends must not be in the mean of one sibling and missing in that of another. */
+/* Who says to have all contributions to an exchange. Where there are more than two replicas a round is not applied before
+ * all say so: a replica that dies while it sends must not be in the mean of one sibling and missing in that of another. */
 struct holding {
     bool used;
     struct wire_have is;
@@ -81,10 +82,13 @@ void siblings_list_clear(struct siblings_list *list);
 /* ---- post.c ---- */
 int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes);
 int post_accept(struct compute *compute, const struct letter *letter);
-/* Until the contribution is here from all siblings; the parts, own included, in the order of the replicas, and how many they are. */
-int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts, int *count);
+/* Until the contribution is here from all siblings; the parts, own included, in the order of the replicas, and how many
+ * they are. */
+int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_t *own_bytes, struct sync_part *parts,
+              int *count);
 bool post_is_complete(const struct siblings *siblings, const struct wire_sync *own);
-const struct incoming *post_find(const struct siblings *siblings, int replica, const struct wire_sync *what); /* NULL: nothing yet */
+/* NULL: nothing yet */
+const struct incoming *post_find(const struct siblings *siblings, int replica, const struct wire_sync *what);
 bool post_has_all(const struct siblings *siblings, const struct wire_sync *what);
 void post_release(struct siblings *siblings, const struct wire_sync *own);
 
@@ -96,7 +100,8 @@ int members_accept_leave(struct compute *compute, const struct letter *letter);
 int members_accept_have(struct compute *compute, const struct letter *letter);
 /* After what we have of an exchange changed: if it is all, the others hear of it. */
 int members_tell(struct compute *compute, const struct wire_sync *what);
-int members_missing(const struct siblings *siblings, const struct wire_sync *what); /* who does not say to have all; −1 = none */
+/* who does not say to have all; −1 = none */
+int members_missing(const struct siblings *siblings, const struct wire_sync *what);
 void members_release(struct siblings *siblings, const struct wire_sync *what);
 
 /* ---- agree.c ---- */

@@ -1,4 +1,5 @@
-/* The schedule of fragments, over many settings: every fragment once per H, never two under way when τ < H/P, the same for who joins late. */
+/* The schedule of fragments, over many settings: every fragment once per H, never two under way when τ < H/P, the same for
+ * who joins late. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,8 +104,8 @@ static void test_under_way(void **state)
     }
 }
 
-/* Who asks at any step for the first time gets the same answer as who asked all along: nothing is remembered. And near the end
- * nothing is sent that could not be applied. */
+/* Who asks at any step for the first time gets the same answer as who asked all along: nothing is remembered. And near the
+ * end nothing is sent that could not be applied. */
 static void test_pure(void **state)
 {
     (void)state;
@@ -126,8 +127,8 @@ static void test_pure(void **state)
     }
 }
 
-/* H changes, again and again, also while rounds are under way: numbers go on, nothing of the old schedule is under way when the new one sends,
- * and who learns it late makes the same schedule of it. */
+/* H changes, again and again, also while rounds are under way: numbers go on, nothing of the old schedule is under way when
+ * the new one sends, and who learns it late makes the same schedule of it. */
 static void test_change(void **state)
 {
     (void)state;
@@ -161,7 +162,8 @@ static void test_under_way_in_a_profile(void **state)
 {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        struct profile profile = {.sync_every = settings[i].every, .sync_fragments = settings[i].count, .sync_overlap = settings[i].overlap};
+        struct profile profile = {.sync_every = settings[i].every, .sync_fragments = settings[i].count,
+                                  .sync_overlap = settings[i].overlap};
         assert_int_equal(profile_rounds_under_way(&profile), fragments_in_flight(&settings[i]));
     }
 }
@@ -169,7 +171,8 @@ static void test_under_way_in_a_profile(void **state)
 static void test_layers(void **state)
 {
     (void)state;
-    struct fragments strided = {.every = 24, .count = 3}, sequential = {.every = 24, .count = 3, .pattern = FRAGMENTS_SEQUENTIAL};
+    struct fragments strided = {.every = 24, .count = 3}, sequential = {.every = 24, .count = 3,
+                                                                        .pattern = FRAGMENTS_SEQUENTIAL};
     const int want_strided[] = {0, 1, 2, 0, 1, 2, 0}, want_sequential[] = {0, 0, 0, 1, 1, 2, 2};
     for (int layer = 0; layer < 7; layer++) {
         assert_int_equal(fragments_of_layer(&strided, layer, 7), want_strided[layer]);

@@ -270,9 +270,11 @@ static void what_replicas_exchange(void **state)
     static const struct {
         const char *name, *value, *why; /* NULL: accepted */
     } cases[] = {
-        {"sync.every", "15", NULL}, {"sync.every", "2", "sync.fragments = 3"}, {"sync.every", "5", "must be more than sync.overlap = 5"},
+        {"sync.every", "15", NULL}, {"sync.every", "2", "sync.fragments = 3"}, {"sync.every", "5",
+                                                                                "must be more than sync.overlap = 5"},
         {"sync.every", "12", "would have 2 exchanges under way"}, {"sync.every", "100", NULL}, {"sync.rank", "4", NULL},
-        {"sync.rank", "16", NULL}, {"sync.rank", "17", "more than the 16"}, {"sync.merge", "0", NULL}, {"sync.outer_rate", "0.4", NULL},
+        {"sync.rank", "16", NULL}, {"sync.rank", "17", "more than the 16"}, {"sync.merge", "0", NULL}, {"sync.outer_rate",
+            "0.4", NULL},
         {"sync.outer_rate", "11", "out of range"}, {"sync.overlap", "1", "fixed while a run goes on"},
     };
     struct why why;

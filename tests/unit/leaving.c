@@ -1,6 +1,6 @@
 /*
- * Replicas that leave: who is asked, what is made of the answers in any order, who leaves after a partition, and when a run has to hold.
- * Three replicas of two stages on two hosts, without any network; the test speaks for all of them.
+ * Replicas that leave: who is asked, what is made of the answers in any order, who leaves after a partition, and when a run
+ * has to hold. Three replicas of two stages on two hosts, without any network; the test speaks for all of them.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -106,7 +106,8 @@ static void say(int process, enum wire_type type, const void *payload)
 
 static void hello(int process)
 {
-    struct wire_hello hello = {.version = WIRE_VERSION, .role = process < AGENTS ? ROLE_AGENT : ROLE_STAGE, .program = "test",
+    struct wire_hello hello = {.version = WIRE_VERSION, .role = process < AGENTS ? ROLE_AGENT : ROLE_STAGE,
+                               .program = "test",
                                .announce = "127.0.0.1:7000", .pid = 1000u + (uint32_t)process};
     struct why why = {0};
     snprintf(hello.name, sizeof hello.name, "%s", name_of(process));
@@ -208,7 +209,8 @@ static void the_least_counts_for_each_stage(void **state)
 {
     (void)state;
     killed(stage_at(2, 1));
-    assert_true(happened("replica-left", "replica 2 leaves the run: r2s1 on host b was killed by signal 9 (Killed); 2 of 3 replicas go on"));
+    assert_true(happened("replica-left",
+                         "replica 2 leaves the run: r2s1 on host b was killed by signal 9 (Killed); 2 of 3 replicas go on"));
     assert_int_equal(record->state.row.phase, PHASE_TRAINING);
     for (int r = 0; r < 2; r++)
         for (int s = 0; s < STAGES; s++)
@@ -218,7 +220,8 @@ static void the_least_counts_for_each_stage(void **state)
     parted(1, 1, 2, 7, false);
     assert_true(leave_to(stage_at(0, 0), 2) == UINT64_MAX && leave_to(stage_at(1, 1), 2) == UINT64_MAX);
     parted(1, 0, 2, 4, false);
-    assert_true(leave_to(stage_at(0, 0), 2) == 4 && leave_to(stage_at(1, 0), 2) == 4 && leave_to(stage_at(0, 1), 2) == UINT64_MAX);
+    assert_true(leave_to(stage_at(0, 0), 2) == 4 && leave_to(stage_at(1, 0), 2) == 4 && leave_to(stage_at(0, 1),
+        2) == UINT64_MAX);
     parted(0, 1, 2, 8, false);
     assert_true(leave_to(stage_at(0, 1), 2) == 7 && leave_to(stage_at(1, 1), 2) == 7);
     killed(stage_at(2, 0)); /* its end is no news any more */
@@ -251,7 +254,8 @@ static void a_broken_cut(void **state)
     assert_int_equal(count(stage_at(0, 0), WIRE_PART), 0);
     killed(stage_at(1, 1));
     assert_true(happened("replica-left", "replica 1 leaves the run: r1s1 on host"));
-    say(stage_at(2, 0), WIRE_EVENT, &(struct wire_event){.level = EVENT_ALERT, .code = "peer-lost", .text = "lost r2s1: no route"});
+    say(stage_at(2, 0), WIRE_EVENT, &(struct wire_event){.level = EVENT_ALERT, .code = "peer-lost",
+                                                         .text = "lost r2s1: no route"});
     pass(5);
     assert_true(happened("replica-left", "lost r2s1: no route"));
     assert_int_equal(record->state.row.phase, PHASE_TRAINING);
@@ -347,8 +351,8 @@ static void averaged_gradients_need_everybody(void **state)
     assert_false(happened("replica-left", ""));
 }
 
-/* Deaths, answers, lost roads and returns in any order: every stage of who is here gets one and the same number, never more than what any
- * of them that is still here has. */
+/* Deaths, answers, lost roads and returns in any order: every stage of who is here gets one and the same number, never more
+ * than what any of them that is still here has. */
 static void any_order(void **state)
 {
     (void)state;

@@ -70,6 +70,12 @@ static int make_room(struct asking *a, struct why *why)
     return err;
 }
 
+/* Never NULL, which an empty buffer may be. */
+static const char *written(const struct asking *a)
+{
+    return buf_used(&a->written) ? (const char *)buf_peek(&a->written) : "";
+}
+
 static int write_answer(struct asking *a, struct growth *growth, struct why *why)
 {
     const struct tokenizer *tokenizer = a->judge->offline->tokenizer;
@@ -82,7 +88,7 @@ static int write_answer(struct asking *a, struct growth *growth, struct why *why
         if (id == tokenizer_end(tokenizer) || id >= tokenizer_count(tokenizer))
             break;
         int err = growth_add(growth, id, &a->written, why);
-        if (err || answer_is_whole((const char *)buf_peek(&a->written), buf_used(&a->written)))
+        if (err || answer_is_whole(written(a), buf_used(&a->written)))
             return err;
         if (generator_room(a->generator))
             generator_feed(a->generator, &id, 1, a->logits);
@@ -108,7 +114,7 @@ static int ask(struct asking *a, struct why *why)
     growth_free(growth);
     if (err)
         return err;
-    bool answered = answer_find((const char *)buf_peek(&a->written), buf_used(&a->written), true, said);
+    bool answered = answer_find(written(a), buf_used(&a->written), true, said);
     a->result->questions++;
     a->result->silent += !answered;
     a->result->right += answered && answer_same(said, right);

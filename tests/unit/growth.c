@@ -52,7 +52,8 @@ static void check_text(const char *kind, const struct tokenizer *tokenizer, cons
     assert_int_equal(tokenizer_decode(tokenizer, ids.ids, ids.count, false, &whole, &why), 0);
     grow(tokenizer, &ids, &joined);
     if (is_text(buf_peek(&whole), buf_used(&whole)) &&
-        (buf_used(&joined) != buf_used(&whole) || memcmp(buf_peek(&joined), buf_peek(&whole), buf_used(&whole)) != 0))
+        (buf_used(&joined) != buf_used(&whole) ||
+         (buf_used(&whole) && memcmp(buf_peek(&joined), buf_peek(&whole), buf_used(&whole)) != 0)))
         fail_msg("%s: '%.*s' grows to '%.*s', all together it is '%.*s'", kind, (int)bytes, text, (int)buf_used(&joined),
                  (const char *)buf_peek(&joined), (int)buf_used(&whole), (const char *)buf_peek(&whole));
     buf_clear(&joined);
@@ -102,7 +103,7 @@ static void check_bytes(const char *text, const char *const *pieces)
     for (size_t i = 0; i <= strlen(text); i++) {
         int err = text[i] ? growth_add(growth, (uint8_t)text[i], &out, &why) : growth_end(growth, &out, &why);
         assert_int_equal(err, 0);
-        if (buf_used(&out) != strlen(pieces[i]) || memcmp(pieces[i], buf_peek(&out), buf_used(&out)) != 0)
+        if (buf_used(&out) != strlen(pieces[i]) || (buf_used(&out) && memcmp(pieces[i], buf_peek(&out), buf_used(&out)) != 0))
             fail_msg("piece %d of '%s' is '%.*s'", (int)i, text, (int)buf_used(&out), (const char *)buf_peek(&out));
         buf_consume(&out, buf_used(&out));
     }

@@ -5,7 +5,7 @@
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have compared ledgers"
 
-profile live run.steps=600 replicas.count=3 sync.every=10 sync.overlap=1 sync.payload=powersgd sync.rank=4
+profile live run.steps=100000 replicas.count=3 sync.every=10 sync.overlap=1 sync.payload=powersgd sync.rank=4
 "$O/kedge" run "$TMP/live.ini" --headless >"$TMP/out" 2>&1 &
 console=$!
 wait_for 60 step_reached live 12 || fail "no round was trained: $(cat "$TMP/out")"

@@ -549,7 +549,7 @@ int screen_once(const char *run, const struct args *args, const struct style *st
     struct screen *screen = mem_new(sizeof *screen);
     struct why why = {0};
     int rows = number_from("LINES", 24), columns = number_from("COLUMNS", 80), code = EXIT_DONE;
-    view_init(&screen->view, style, true);
+    view_init(&screen->view, style, args->options & OPTION_READ_ONLY);
     view_set_clock(&screen->view, clock_now_ns(), clock_wall_ms());
     enum panel panel = panel_of(args, &why);
     screen->loop = panel == PANEL_COUNT ? NULL : loop_new(&why);

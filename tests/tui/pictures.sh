@@ -12,7 +12,7 @@ kedge run "$TMP/sea.ini" --headless >"$TMP/out" 2>&1 || fail "the run: $(cat "$T
 same() {
     what="$3 at $1 x $2, LANG=$4 $5"
     env LANG="$4" COLUMNS="$1" LINES="$2" "$O/kedge" attach sea "$3" --once >"$TMP/once" 2>"$TMP/err" || fail "--once of $what: $(cat "$TMP/err")"
-    open_terminal "$1" "$2" "env LANG=$4 $5 $O/kedge attach sea $3 --read-only"
+    open_terminal "$1" "$2" "env LANG=$4 $5 $O/kedge attach sea $3"
     tries=0
     until picture >"$TMP/shown" && diff -q "$TMP/once" "$TMP/shown" >/dev/null; do
         tries=$((tries + 1))

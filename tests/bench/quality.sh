@@ -53,12 +53,13 @@ row() {
     principal) echo "boundary.codec=principal boundary.bits=2 $live boundary.forward_share=0.5 mask.rate=0.9427 train.learning_rate=0.001 -" ;;
     hybrid) echo "boundary.codec=hybrid $live boundary.forward_share=0.5 mask.rate=0.9427 train.learning_rate=0.001 -" ;;
     topk) echo "boundary.codec=topk $live mask.rate=0.9427 train.learning_rate=0.001 -" ;;
-    mask-tokens) echo "boundary.codec=mask $live mask.rate=0.95 train.learning_rate=0.001 1.57-1.68" ;;
+    mask-tokens) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.001 1.57-1.68" ;;
+    mask-live) echo "boundary.codec=mask $live boundary.late=2 mask.rate=0.95 train.learning_rate=0.001 -" ;;
     mask-mean) echo 'boundary.codec=mask boundary.reference=mean mask.rate=0.95 train.learning_rate=0.0003 above-1.70' ;;
     *) return 1 ;;
     esac
 }
-rows='dense subspace subspace-late principal hybrid topk mask-tokens mask-mean'
+rows='dense subspace subspace-late principal hybrid topk mask-tokens mask-live mask-mean'
 [ $# -gt 0 ] || set -- $rows
 
 # Is the model of this step evaluated?

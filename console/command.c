@@ -152,7 +152,8 @@ static const struct command commands[] = {
         .help = "the newest weights as a Hugging Face folder",
         .details = "Joins the newest whole set of weights, of a run that is going or over, with config.json, the generation config and "
                    "the tokenizer's files of the model that the run began with, so that transformers loads DIR as it is. DIR must not be "
-                   "there, or be empty; it appears when all of it is written.",
+                   "there, or be empty; it appears when all of it is written.\n\n"
+                   "What stands on hosts over SSH is brought into the run's folder first; what is here already is not sent again.",
     },
     {
         .name = "sample", .arguments = "MODEL_DIR PROMPT", .least = 2, .most = 2,

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "console/bring.h"
 #include "console/command.h"
 #include "console/visit.h"
 #include "ssh/base/mem.h"
@@ -26,7 +27,7 @@ int worker_export(const struct args *args, const struct style *style)
     struct why why = {0};
     char folder[RUNS_PATH];
     (void)style;
-    if (runs_find(args->words[0], folder, sizeof folder, &why) != 0)
+    if (runs_find(args->words[0], folder, sizeof folder, &why) != 0 || bring_set(args->words[0], &why) != 0)
         return visit_fail(&why);
     const char *argv[] = {NULL, "export", "--folder", folder, args->words[1], args->dtype ? "--dtype" : NULL, args->dtype, NULL};
     become(argv, &why);

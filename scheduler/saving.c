@@ -99,11 +99,14 @@ int saving_write_manifest(const char *folder, uint64_t run_id, const struct prof
                           struct why *why)
 {
     char *sets = mem_format("%s/checkpoint", folder), *path = mem_format("%s/%" PRIu64 "/manifest.json", sets, saving->step);
-    char *text = make_manifest(run_id, profile, saving, stages, why);
-    int err = text ? file_write(path, text, strlen(text), 0600, why) : why->err;
+    char *text = make_manifest(run_id, profile, saving, stages, why), *set = mem_format("%s/%" PRIu64, sets, saving->step);
+    int err = text ? file_make_folders(set, 0700, why) : why->err; /* the stages' files may all be on other hosts */
+    if (!err)
+        err = file_write(path, text, strlen(text), 0600, why);
     if (!err)
         remove_older(sets);
     free(text);
+    mem_free(set);
     mem_free(path);
     mem_free(sets);
     return err;

@@ -8,12 +8,11 @@
 
 #include "console/client.h"
 #include "console/command.h"
-#include "console/draft.h"
+#include "console/desk.h"
 #include "console/pager.h"
 #include "console/place.h"
 #include "console/preferences.h"
 #include "console/recall.h"
-#include "console/shelf.h"
 #include "console/show.h"
 #include "console/terminal.h"
 #include "console/view.h"
@@ -194,56 +193,6 @@ static void list_runs(struct screen *screen)
     mem_free(entries);
 }
 
-static void list_profiles(struct screen *screen)
-{
-    struct view *view = &screen->view;
-    for (size_t i = 0; i < view->profile_count; i++)
-        mem_free(view->profiles[i]);
-    mem_free(view->profiles);
-    view->profiles = shelf_list(&view->profile_count);
-    form_clear(&view->form);
-}
-
-static void read_profile(struct screen *screen, const char *path)
-{
-    struct why why = {0};
-    char *complaints;
-    int err = shelf_open(&screen->view.form, path, &complaints, &why);
-    screen->view.form_place = (struct grid_place){0};
-    if (err == ERR_INVALID)
-        view_show(&screen->view, "What is wrong with it now", complaints);
-    else if (err)
-        view_say(&screen->view, INK_BAD, "%s", why.text);
-    mem_free(complaints);
-}
-
-static void write_profile(struct screen *screen)
-{
-    struct why why = {0};
-    if (shelf_write(&screen->view.form, &why) != 0)
-        view_say(&screen->view, INK_BAD, "%s", why.text);
-    else
-        view_say(&screen->view, INK_GOOD, "%s is written; c checks it", screen->view.form.path);
-}
-
-static void new_profile(struct screen *screen, const char *name)
-{
-    struct why why = {0};
-    char path[RUNS_PATH];
-    if (draft_make(name, "laptop", path, sizeof path, &why) != 0) {
-        view_say(&screen->view, INK_BAD, "%s", why.text);
-        return;
-    }
-    list_profiles(screen);
-    read_profile(screen, path);
-}
-
-static void show_text(struct screen *screen, const char *title, char *text)
-{
-    view_show(&screen->view, title, text);
-    mem_free(text);
-}
-
 static void send_order(struct screen *screen, const struct wish *wish)
 {
     struct why why = {0};
@@ -313,30 +262,12 @@ static void grant(struct screen *screen, struct wish *wish)
     case WISH_RUNS:
         list_runs(screen);
         break;
-    case WISH_PROFILES:
-        list_profiles(screen);
-        break;
-    case WISH_READ_PROFILE:
-        read_profile(screen, wish->name);
-        break;
-    case WISH_WRITE_PROFILE:
-        write_profile(screen);
-        break;
-    case WISH_NEW_PROFILE:
-        new_profile(screen, wish->name);
-        break;
-    case WISH_CHECK:
-        show_text(screen, "Check", shelf_check(wish->name));
-        break;
-    case WISH_PLAN:
-        show_text(screen, "Plan", shelf_plan(wish->name));
-        break;
     case WISH_LAUNCH:
         snprintf(screen->launch, sizeof screen->launch, "%s", wish->name);
         screen->leaving = true;
         break;
-    case WISH_NONE:
-        break;
+    default:
+        desk_grant(&screen->view, wish);
     }
     mem_free(wish->text);
 }

@@ -202,7 +202,7 @@ static void capture(struct run *run)
 static bool roads_stand(const struct run *run)
 {
     for (int i = 0; i < run->plan.stages_per_replica; i++)
-        if (!run->anchor.road_told[i] || run->anchor.parts[i].away)
+        if (!run->anchor.road_told[i])
             return false;
     return true;
 }
@@ -443,6 +443,8 @@ static void on_used(struct run *run, struct process *process, const struct wire_
 static void on_away(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     (void)mark;
+    if (run->ending != ENDING_NOT || process->record->done)
+        return;
     run->anchor.road_told[stage_index(run, process)] = false; /* said again: the stage dials by itself, too */
     if (process->stage->replica == 0)
         forget_version(run);
@@ -491,7 +493,7 @@ static void add_meter(struct wire_meter *sum, const struct wire_meter *one)
 {
     sum->step = one->step > sum->step ? one->step : sum->step;
     sum->version = one->version > sum->version ? one->version : sum->version;
-    sum->mix = one->mix;
+    sum->mix = one->mix > sum->mix ? one->mix : sum->mix;
     sum->matrices = (uint16_t)(sum->matrices + one->matrices);
     sum->gradient += one->gradient;
     sum->corrected += one->corrected;

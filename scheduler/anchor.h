@@ -20,7 +20,7 @@
 struct run;
 
 struct anchor_part { /* of the snapshot on its way, of one stage of replica 0 */
-    bool captured, away;
+    bool captured;
     uint64_t full_bytes, sent_bytes, granted_bytes;
     double done; /* share of its chunks */
 };

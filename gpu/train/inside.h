@@ -179,6 +179,8 @@ bool siblings_is_lowest(const struct compute *compute); /* of the replicas that 
 /* agree.c: is this a setting that replicas change together? And what first stages stamp of them. */
 bool agree_takes(const struct compute *compute, const char *name);
 void agree_stamp(const struct compute *compute, struct wire_stamp *stamp);
+/* The common copy of all weights as bf16 words, as stage_words_get has them; false when there is none. */
+bool siblings_words(const struct compute *compute, uint16_t *words);
 void siblings_report(const struct compute *compute, struct wire_sample *sample); /* the newest wait for them */
 
 /* ---- correct.c: gradients, by the anchor's directions ---- */

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu/math/half.h"
 #include "gpu/model/carve.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/hash.h"
@@ -501,4 +502,21 @@ void siblings_report(const struct compute *compute, struct wire_sample *sample)
         return;
     sample->sync_round = compute->siblings->waited_round;
     sample->sync_replica = (uint16_t)compute->siblings->waited_replica;
+}
+
+bool siblings_words(const struct compute *compute, uint16_t *words)
+{
+    const struct siblings *siblings = compute->siblings;
+    if (!siblings || !siblings->sync)
+        return false;
+    for (int i = 0; i < siblings->tensors; i++) {
+        struct tensor_info info;
+        const float *values = sync_common(siblings->sync, i);
+        stage_tensor(compute->model, siblings->tensor_of[i], &info);
+        if (compute->last && !compute->first && strcmp(info.name, CARVE_EMBEDDING) == 0)
+            continue; /* a copy of the first stage's */
+        for (int64_t k = 0; k < info.shape[0] * info.shape[1]; k++)
+            *words++ = half_from_float(values[k]);
+    }
+    return true;
 }

@@ -150,7 +150,7 @@ static void *snap_main(void *arg)
 
 /* ---- compute thread ---- */
 
-void snap_capture(struct snap *snap, struct stage *model, uint64_t version)
+uint16_t *snap_begin(struct snap *snap)
 {
     pthread_mutex_lock(&snap->lock);
     snap->copying = true;
@@ -158,7 +158,11 @@ void snap_capture(struct snap *snap, struct stage *model, uint64_t version)
     while (snap->busy)
         pthread_cond_wait(&snap->changed, &snap->lock);
     pthread_mutex_unlock(&snap->lock);
-    stage_words_get(model, snap->now.words);
+    return snap->now.words; /* ours until the commit */
+}
+
+void snap_commit(struct snap *snap, uint64_t version)
+{
     pthread_mutex_lock(&snap->lock);
     drop_ready(snap);
     snap->now.version = version;

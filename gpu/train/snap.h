@@ -3,7 +3,7 @@
  * a thread of its own makes chunks of them, as differences from the newest version that the anchor is known to hold; the loop thread takes
  * what is ready as the scheduler grants it.
  *
- *   compute thread  snap_capture ──► words ──► (own thread) chunks, at most SNAP_READY ahead ──► snap_next  loop thread
+ *   compute thread  snap_begin, snap_commit ──► words ──► (own thread) chunks, at most SNAP_READY ahead ──► snap_next  loop thread
  *
  * Two images of the weights are kept: `base`, which the anchor holds, and the one that is being sent. They change places when the anchor says
  * that it holds the new one and its hash is ours. A new capture replaces one that is not through. Whoever else says anything, or an
@@ -37,8 +37,10 @@ int snap_new(struct loop *loop, const struct stage_shape *shape, loop_cb *ready,
 void snap_free(struct snap *snap); /* the compute thread is done with it */
 
 /* ---- compute thread ---- */
-/* Waits for a chunk that is being made of an older version, never for a road. */
-void snap_capture(struct snap *snap, struct stage *model, uint64_t version);
+/* Where the words go, in the order of stage_words_get; then what version they are. The first waits for a chunk that is being made of an
+ * older version, never for a road. */
+uint16_t *snap_begin(struct snap *snap);
+void snap_commit(struct snap *snap, uint64_t version);
 
 /* ---- loop thread ---- */
 void snap_road(struct snap *snap, bool stands);

@@ -329,7 +329,10 @@ static int phase_capture(struct compute *compute)
     uint64_t before_ns = clock_now_ns();
     if (pass->stamp.kind != STAMP_TRAIN || !pass->stamp.capture || !compute->settings.snap)
         return 0;
-    snap_capture(compute->settings.snap, compute->model, pass->step);
+    uint16_t *words = snap_begin(compute->settings.snap);
+    if (!siblings_words(compute, words)) /* what replicas have in common, or what this one has */
+        stage_words_get(compute->model, words);
+    snap_commit(compute->settings.snap, pass->step);
     struct wire_mark mark = {.mark = MARK_CAPTURED, .version = pass->step, .step = pass->step,
                              .total = snap_full_bytes(compute->settings.snap), .elapsed_ns = clock_now_ns() - before_ns};
     compute_tell(compute, WIRE_MARK, &mark, pass->step);

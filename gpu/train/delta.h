@@ -1,8 +1,8 @@
 /*
  * A chunk of a snapshot on its way: bf16 words as they are, or as their differences from words that the receiver has, through zstd. Exact by
  * construction and by check: every chunk has the hash of the words that it must make, and one that makes others is refused, never
- * repaired. Small steps move most words by 0 or ±1, so differences are short: they are written as two planes, low bytes
- * and high bytes, of which the second is nearly all zeros. Pure.
+ * repaired. Small steps move most words by 0 or ±1, and small words further than large ones: differences go in the order of the base's
+ * exponents, which both ends know, as two planes, low bytes and high bytes, of which the second is nearly all zeros. Pure.
  */
 #ifndef KEDGE_TRAIN_DELTA_H
 #define KEDGE_TRAIN_DELTA_H

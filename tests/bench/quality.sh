@@ -45,6 +45,7 @@ PYTHON
 
 # settings of a row, then the range that is expected
 row() {
+    anchor='anchor.host=e anchor.every=10 anchor.staleness=20 anchor.rank=192 anchor.mix=0.7 anchor.evaluate=no anchor.lifeboat=no'
     live='boundary.reference=tokens boundary.context=4 boundary.rank=0 boundary.refresh=10'
     case $1 in
     dense) echo 'boundary.codec=dense train.learning_rate=0.001 1.36-1.39' ;;
@@ -55,11 +56,17 @@ row() {
     topk) echo "boundary.codec=topk $live mask.rate=0.9427 train.learning_rate=0.001 -" ;;
     mask-tokens) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.001 1.57-1.68" ;;
     mask-live) echo "boundary.codec=mask $live boundary.late=2 mask.rate=0.95 train.learning_rate=0.001 -" ;;
+    mask-tokens-slow) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 -" ;;
+    mask-tikhonov) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 $anchor anchor.filter=tikhonov -" ;;
+    mask-wiener) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 $anchor anchor.filter=wiener -" ;;
+    mask-shrink) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 anchor.filter=shrink anchor.rank=192 -" ;;
+    subspace-wiener) echo "boundary.codec=subspace $live boundary.late=2 boundary.forward_share=0.602 mask.rate=0.9427 train.learning_rate=0.001 $anchor anchor.filter=wiener -" ;;
     mask-mean) echo 'boundary.codec=mask boundary.reference=mean mask.rate=0.95 train.learning_rate=0.0003 above-1.70' ;;
     *) return 1 ;;
     esac
 }
-rows='dense subspace subspace-late principal hybrid topk mask-tokens mask-live mask-mean'
+rows='dense subspace subspace-late principal hybrid topk mask-tokens mask-live mask-tokens-slow mask-tikhonov mask-wiener mask-shrink
+    subspace-wiener mask-mean'
 [ $# -gt 0 ] || set -- $rows
 
 # Is the model of this step evaluated?
@@ -88,7 +95,9 @@ with open(sys.argv[1], 'w') as out:
     for section, lines in sections.items():
         print(f'[{section}]', *lines, sep='\n', file=out)
 PYTHON
-    for host in a b c d; do printf '[host %s]\nkind = local\nthreads = %s\n' $host "$threads"; done >>"$folder/$name.ini"
+    hosts='a b c d'
+    case " $* " in *" anchor.host=e "*) hosts="$hosts e" ;; esac
+    for host in $hosts; do printf '[host %s]\nkind = local\nthreads = %s\n' $host "$threads"; done >>"$folder/$name.ini"
 }
 
 echo 'row,seed,steps,loss_before,loss_after,bytes_per_token,share_of_dense,seconds,expected_after_72_steps'

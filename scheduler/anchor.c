@@ -19,7 +19,7 @@ static struct process *anchor_process(struct run *run)
     return processes_anchor(&run->processes);
 }
 
-static struct wire_anchor_row *row_of(struct run *run)
+struct wire_anchor_row *anchor_row(struct run *run)
 {
     record_touch(run->record, &run->record->anchor.version);
     return &run->record->anchor.row;
@@ -46,10 +46,19 @@ void anchor_begin(struct run *run)
     struct wire_anchor_row *row = &run->record->anchor.row;
     if (!process)
         return;
-    *row = (struct wire_anchor_row){.staleness = (double)NAN, .age = (double)NAN, .mix = (double)NAN, .eta_seconds = (double)NAN,
-                                    .delta_share = (double)NAN, .cosine = (double)NAN, .inside = (double)NAN, .norm_ratio = (double)NAN,
-                                    .changed = (double)NAN, .noise = (double)NAN, .compute_seconds = (double)NAN,
-                                    .validation_loss = (double)NAN, .target = (double)run->profile.anchor_staleness};
+    *row = (struct wire_anchor_row){.staleness = (double)NAN,
+                                    .age = (double)NAN,
+                                    .mix = (double)NAN,
+                                    .eta_seconds = (double)NAN,
+                                    .delta_share = (double)NAN,
+                                    .cosine = (double)NAN,
+                                    .inside = (double)NAN,
+                                    .norm_ratio = (double)NAN,
+                                    .changed = (double)NAN,
+                                    .noise = (double)NAN,
+                                    .compute_seconds = (double)NAN,
+                                    .validation_loss = (double)NAN,
+                                    .target = (double)run->profile.anchor_staleness};
     record_text(row->host, sizeof row->host, "%s", process->record->row.host);
     record_text(row->saying, sizeof row->saying, "is not started yet");
     record_touch(run->record, &run->record->anchor.version);
@@ -86,8 +95,10 @@ static void start(struct run *run, struct process *process)
         return;
     if (!lives_are_left(anchor)) {
         anchor->given_up = true;
-        run_say(run, EVENT_ALERT, process, "anchor-down", "the anchor ended %d times within ten minutes and is not started again; training goes "
-                "on without it", ANCHOR_LIVES);
+        run_say(run, EVENT_ALERT, process, "anchor-down",
+                "the anchor ended %d times within ten minutes and is not started again; training goes "
+                "on without it",
+                ANCHOR_LIVES);
         say_row(run, "ended too often and is not started again");
         return;
     }
@@ -135,7 +146,8 @@ static void tell_roads(struct run *run, struct process *process)
         struct process *stage = processes_stage(&run->processes, i);
         if (anchor->road_told[i] || !stage->handle || stage->record->ready == 0)
             continue;
-        struct wire_road dial = {.dial = 1, .side = ROAD_ANCHOR}, wait = {.side = ROAD_STAGE, .replica = (uint16_t)stage->stage->replica, .index = (uint16_t)i};
+        struct wire_road dial = {.dial = 1, .side = ROAD_ANCHOR},
+                         wait = {.side = ROAD_STAGE, .replica = (uint16_t)stage->stage->replica, .index = (uint16_t)i};
         record_text(dial.peer, sizeof dial.peer, "%s", process->record->row.process);
         record_text(dial.address, sizeof dial.address, "%s", process->record->announce);
         record_text(wait.peer, sizeof wait.peer, "%s", stage->record->row.process);
@@ -185,7 +197,7 @@ static void forget_version(struct run *run)
     struct anchor *anchor = &run->anchor;
     anchor->version = 0;
     memset(anchor->parts, 0, sizeof anchor->parts);
-    row_of(run)->pending = 0;
+    anchor_row(run)->pending = 0;
 }
 
 static void capture(struct run *run)
@@ -215,12 +227,13 @@ static void schedule(struct run *run)
     if (anchor->ordered && newest > anchor->ordered_step + limit)
         anchor->ordered = false; /* it never came */
     if (anchor->version && newest > anchor->version + limit) {
-        run_say(run, EVENT_WARN, NULL, "snapshot-late", "the snapshot of step %" PRIu64 " is given up: after %" PRIu64 " steps it is not through",
-                anchor->version, newest - anchor->version);
+        run_say(run, EVENT_WARN, NULL, "snapshot-late",
+                "the snapshot of step %" PRIu64 " is given up: after %" PRIu64 " steps it is not through", anchor->version,
+                newest - anchor->version);
         forget_version(run);
     }
-    if (!process->handle || process->record->ready == 0 || !first->handle || run_phase(run) != PHASE_TRAINING || anchor->ordered ||
-        anchor->version || !roads_stand(run) || newest + 2 >= run->record->state.row.steps)
+    if (!process->handle || process->record->ready == 0 || !first->handle || run_phase(run) != PHASE_TRAINING ||
+        anchor->ordered || anchor->version || !roads_stand(run) || newest + 2 >= run->record->state.row.steps)
         return;
     if (anchor->wanted || deliver_is_due(anchor->last, (uint64_t)run->profile.anchor_every, newest))
         capture(run);
@@ -248,7 +261,8 @@ static double least_known(double one, double other)
 static void describe_road(const struct run *run, int stage, struct deliver_road *road)
 {
     const struct plan_stage *plan = &run->plan.stages[stage];
-    double shared = (double)plan->uplink_bps, own = least_known((double)run->profile.slow_rate_bps, (double)run->profile.link_rate_bps);
+    double shared = (double)plan->uplink_bps,
+           own = least_known((double)run->profile.slow_rate_bps, (double)run->profile.link_rate_bps);
     for (size_t i = 0; i < run->record->road_count; i++) {
         const struct wire_road_row *row = &run->record->roads[i].row;
         if (row->lane == LANE_BULK && strcmp(row->from, plan->process) == 0 && (row->hold_reasons & HOLD_KERNEL))
@@ -269,14 +283,18 @@ static void grant(struct run *run)
     struct anchor *anchor = &run->anchor;
     uint64_t now_ns = clock_now_ns();
     double passed = anchor->granted_ns ? (double)(now_ns - anchor->granted_ns) / 1e9 : 0, eta = 0;
-    struct deliver_goal goal = {.version = anchor->version, .staleness = (uint64_t)run->profile.anchor_staleness, .step = (double)newest_step(run),
-                                .step_seconds = step_seconds(run), .compute_seconds = anchor->compute_seconds};
+    struct deliver_goal goal = {.version = anchor->version,
+                                .staleness = (uint64_t)run->profile.anchor_staleness,
+                                .step = (double)newest_step(run),
+                                .step_seconds = step_seconds(run),
+                                .compute_seconds = anchor->compute_seconds};
     double left = deliver_seconds_left(&goal);
     bool limited = false;
     anchor->granted_ns = now_ns;
     for (int i = 0; i < run->plan.stages_per_replica; i++) {
         struct anchor_part *part = &anchor->parts[i];
-        struct deliver_road road = {.left_bytes = (uint64_t)((double)part->full_bytes * (anchor->share > 0 ? anchor->share : 1) * (1 - part->done))};
+        struct deliver_road road = {
+            .left_bytes = (uint64_t)((double)part->full_bytes * (anchor->share > 0 ? anchor->share : 1) * (1 - part->done))};
         struct deliver_pace pace;
         if (!part->captured || part->done >= 1)
             continue;
@@ -291,11 +309,14 @@ static void grant(struct run *run)
         struct wire_grant order = {.version = anchor->version, .bytes = part->granted_bytes, .rate_bps = (uint64_t)rate};
         run_send(run, processes_stage(&run->processes, i), WIRE_GRANT, &order);
     }
-    row_of(run)->eta_seconds = isfinite(eta) ? eta : (double)NAN;
+    anchor_row(run)->eta_seconds = isfinite(eta) ? eta : (double)NAN;
     if (limited && !anchor->late_told)
-        run_say(run, EVENT_WARN, NULL, "snapshot-slow", "the snapshot of step %" PRIu64 " cannot be there in time for anchor.staleness = %" PRId64
-                ": the roads have no more room; about %.0f steps it will be", anchor->version, run->profile.anchor_staleness,
-                (double)newest_step(run) - (double)anchor->version + (eta + anchor->compute_seconds) / step_seconds(run) + 3);
+        run_say(run, EVENT_WARN, NULL, "snapshot-slow",
+                "the snapshot of step %" PRIu64 " cannot be there in time for anchor.staleness = %" PRId64
+                ": the roads have no more room; about %.0f steps it will be",
+                anchor->version, run->profile.anchor_staleness,
+                (double)newest_step(run) - (double)anchor->version + (eta + anchor->compute_seconds) / step_seconds(run) +
+                    3);
     anchor->late_told = limited;
 }
 
@@ -318,8 +339,8 @@ static struct anchor_pending *pending_of(struct anchor *anchor, uint64_t version
     return oldest;
 }
 
-/* The oldest version that all stages hold and nobody was told of is told when the newest before it is about to be used: one at a time,
- * since a stage gives up what is older than what it takes. */
+/* The oldest version that all stages hold and nobody was told of is told when the newest before it is about to be used: one
+ * at a time, since a stage gives up what is older than what it takes. */
 static void agree(struct run *run)
 {
     struct anchor *anchor = &run->anchor;
@@ -374,7 +395,7 @@ static void on_captured(struct run *run, struct process *process, const struct w
         anchor->version = anchor->last = mark->version;
         anchor->version_ns = clock_now_ns();
         anchor->ordered = false;
-        row_of(run)->pending = mark->version;
+        anchor_row(run)->pending = mark->version;
         say_row(run, "gets a snapshot");
     }
     anchor->parts[stage] = (struct anchor_part){.captured = true, .full_bytes = mark->total};
@@ -393,7 +414,7 @@ static void on_shipped(struct run *run, struct process *process, const struct wi
 static void on_flipped(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     struct anchor *anchor = &run->anchor;
-    struct wire_anchor_row *row = row_of(run);
+    struct wire_anchor_row *row = anchor_row(run);
     char travelled[32], full[32];
     row->flipped = mark->version;
     row->versions++;
@@ -402,8 +423,10 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
     anchor->share = row->delta_share = mark->total ? (double)mark->bytes / (double)mark->total : (double)NAN;
     text_from_bytes(mark->bytes, travelled, sizeof travelled);
     text_from_bytes(mark->total, full, sizeof full);
-    run_say(run, EVENT_INFO, process, "snapshot", "the weights of step %" PRIu64 " are whole at the anchor: %s travelled for %s, %" PRIu64
-            " steps after they were taken%s", mark->version, travelled, full, newest_step(run) > mark->version ? newest_step(run) - mark->version : 0,
+    run_say(run, EVENT_INFO, process, "snapshot",
+            "the weights of step %" PRIu64 " are whole at the anchor: %s travelled for %s, %" PRIu64
+            " steps after they were taken%s",
+            mark->version, travelled, full, newest_step(run) > mark->version ? newest_step(run) - mark->version : 0,
             mark->value > 0 ? "; chunks had to come again since its start" : "");
     if (mark->version == anchor->version)
         forget_version(run);
@@ -413,7 +436,7 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
 static void on_computed(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     (void)process;
-    run->anchor.compute_seconds = row_of(run)->compute_seconds = (double)mark->elapsed_ns / 1e9;
+    run->anchor.compute_seconds = anchor_row(run)->compute_seconds = (double)mark->elapsed_ns / 1e9;
     say_row(run, "waits for the next snapshot");
 }
 
@@ -432,11 +455,13 @@ static void on_used(struct run *run, struct process *process, const struct wire_
         return;
     anchor->used = mark->version;
     anchor->used_step = mark->step;
-    struct wire_anchor_row *row = row_of(run);
+    struct wire_anchor_row *row = anchor_row(run);
     row->used = mark->version;
     row->staleness = (double)(mark->step - mark->version);
-    run_say(run, EVENT_INFO, process, "anchor-used", "gradients are corrected by the anchor's directions of step %" PRIu64 " from step %" PRIu64
-            " on: staleness %" PRIu64 ", target %" PRId64, mark->version, mark->step, mark->step - mark->version, run->profile.anchor_staleness);
+    run_say(run, EVENT_INFO, process, "anchor-used",
+            "gradients are corrected by the anchor's directions of step %" PRIu64 " from step %" PRIu64
+            " on: staleness %" PRIu64 ", target %" PRId64,
+            mark->version, mark->step, mark->step - mark->version, run->profile.anchor_staleness);
     agree(run);
 }
 
@@ -448,7 +473,8 @@ static void on_away(struct run *run, struct process *process, const struct wire_
     run->anchor.road_told[stage_index(run, process)] = false; /* said again: the stage dials by itself, too */
     if (process->stage->replica == 0)
         forget_version(run);
-    run_say(run, EVENT_WARN, process, "anchor-lost", "%s has no road to the anchor; training goes on with the directions that are there",
+    run_say(run, EVENT_WARN, process, "anchor-lost",
+            "%s has no road to the anchor; training goes on with the directions that are there",
             process->record->row.process);
 }
 
@@ -458,88 +484,20 @@ int anchor_mark(struct run *run, struct process *process, const void *payload, s
         void (*take)(struct run *run, struct process *process, const struct wire_mark *mark);
         bool by_anchor, of_first; /* of_first: only stages of replica 0 */
     } takers[] = {
-        [MARK_CAPTURED] = {on_captured, false, true},    [MARK_SHIPPED] = {on_shipped, false, true},
-        [MARK_FLIPPED] = {on_flipped, true, false},      [MARK_COMPUTED] = {on_computed, true, false},
-        [MARK_DIRECTIONS] = {on_directions, false, false}, [MARK_USED] = {on_used, false, false},
+        [MARK_CAPTURED] = {on_captured, false, true},
+        [MARK_SHIPPED] = {on_shipped, false, true},
+        [MARK_FLIPPED] = {on_flipped, true, false},
+        [MARK_COMPUTED] = {on_computed, true, false},
+        [MARK_DIRECTIONS] = {on_directions, false, false},
+        [MARK_USED] = {on_used, false, false},
         [MARK_AWAY] = {on_away, false, false},
     };
     const struct wire_mark *mark = payload;
     if (!anchor_process(run) || takers[mark->mark].by_anchor != process->is_anchor ||
         (takers[mark->mark].of_first && process->stage->replica != 0) || mark->version > run->record->state.row.steps + 1)
-        return why_set(why, ERR_INVALID, "%s may not say that of version %" PRIu64, process->record->row.process, mark->version);
+        return why_set(why, ERR_INVALID, "%s may not say that of version %" PRIu64, process->record->row.process,
+                       mark->version);
     takers[mark->mark].take(run, process, mark);
-    return 0;
-}
-
-/* ---- numbers ---- */
-
-int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why)
-{
-    struct wire_run_state *state = &run->record->state.row;
-    struct wire_anchor_row *row = row_of(run);
-    if (sample->kind != STAMP_EVALUATE || sample->step > state->steps)
-        return why_set(why, ERR_INVALID, "the anchor samples step %" PRIu64 " of a run of %" PRIu64, sample->step, state->steps);
-    row->validation_loss = sample->loss;
-    row->validation_version = sample->step + 1;
-    if (sample->step > state->validation_step || isnan(state->validation_loss)) {
-        state->validation_loss = sample->loss;
-        state->validation_step = sample->step;
-        record_touch(run->record, &run->record->state.version);
-    }
-    return 0;
-}
-
-static void add_meter(struct wire_meter *sum, const struct wire_meter *one)
-{
-    sum->step = one->step > sum->step ? one->step : sum->step;
-    sum->version = one->version > sum->version ? one->version : sum->version;
-    sum->mix = one->mix > sum->mix ? one->mix : sum->mix;
-    sum->matrices = (uint16_t)(sum->matrices + one->matrices);
-    sum->gradient += one->gradient;
-    sum->corrected += one->corrected;
-    sum->changed += one->changed;
-    sum->anchor += one->anchor;
-    sum->aligned += one->aligned;
-    sum->inside += one->inside;
-    sum->signal += one->signal;
-    sum->noise += one->noise;
-}
-
-static double ratio(double one, double other)
-{
-    return other > 0 ? one / other : (double)NAN;
-}
-
-static void sum_meters(struct run *run)
-{
-    struct wire_meter all = {0};
-    struct wire_anchor_row *row = row_of(run);
-    for (int c = 0; c < MATRIX_CLASSES; c++) {
-        struct record_meter *record = &run->record->meters[c];
-        struct wire_meter sum = {.matrix_class = (uint8_t)c};
-        for (int s = 0; s < run->plan.stages_per_replica; s++)
-            add_meter(&sum, &run->anchor.meters[s][c]);
-        record->row = sum;
-        record_touch(run->record, &record->version);
-        add_meter(&all, &sum);
-    }
-    row->mix = (double)all.mix;
-    row->cosine = ratio(all.aligned, sqrt(all.gradient * all.anchor));
-    row->inside = all.anchor > 0 ? ratio(all.inside, all.gradient) : (double)NAN;
-    row->norm_ratio = sqrt(ratio(all.corrected, all.gradient));
-    row->changed = sqrt(ratio(all.changed, all.corrected));
-    row->noise = all.signal + all.noise > 0 ? ratio(all.noise, all.gradient) : (double)NAN;
-}
-
-int anchor_meter(struct run *run, struct process *process, const void *payload, struct why *why)
-{
-    const struct wire_meter *meter = payload;
-    if (meter->step > run->record->state.row.steps)
-        return why_set(why, ERR_INVALID, "%s meters step %" PRIu64, process->record->row.process, meter->step);
-    if (process->stage->replica != 0)
-        return 0;
-    run->anchor.meters[process->stage->stage][meter->matrix_class] = *meter;
-    sum_meters(run);
     return 0;
 }
 
@@ -553,7 +511,7 @@ void anchor_step(struct run *run)
     if (run->anchor.version && clock_now_ns() - run->anchor.granted_ns > GRANT_NS)
         grant(run);
     agree(run);
-    row_of(run)->age = run->anchor.used ? (double)newest_step(run) + 1 - (double)run->anchor.used : (double)NAN;
+    anchor_row(run)->age = run->anchor.used ? (double)newest_step(run) + 1 - (double)run->anchor.used : (double)NAN;
 }
 
 void anchor_tick(struct run *run)
@@ -573,7 +531,7 @@ void anchor_tick(struct run *run)
 void anchor_order(struct run *run, const struct wire_order *order, struct wire_reply *reply)
 {
     struct process *process = anchor_process(run);
-    const char *why = !process                          ? "this run has no anchor: [anchor] host names its host"
+    const char *why = !process                           ? "this run has no anchor: [anchor] host names its host"
                       : run_phase(run) != PHASE_TRAINING ? "only a run that trains can take a snapshot"
                       : !process->handle                 ? "the anchor is away; try again when it is back"
                                                          : NULL;
@@ -584,7 +542,8 @@ void anchor_order(struct run *run, const struct wire_order *order, struct wire_r
     }
     run_say(run, EVENT_INFO, NULL, "snapshot-wanted", "%s wants a snapshot", order->who);
     run->anchor.wanted = true;
-    record_text(reply->text, sizeof reply->text, "a snapshot is taken %s", run->anchor.version || run->anchor.ordered
-                ? "when the one on its way is whole" : "at the next step boundary");
+    record_text(reply->text, sizeof reply->text, "a snapshot is taken %s",
+                run->anchor.version || run->anchor.ordered ? "when the one on its way is whole"
+                                                           : "at the next step boundary");
     anchor_tick(run);
 }

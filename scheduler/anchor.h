@@ -1,6 +1,7 @@
 /*
- * The anchor as kedged sees it: a process that is started with the run and again when it ends, roads to it, snapshots that are ordered
- * and paced, directions that are agreed on, and what people are told of all that. Nothing of the run ever waits for it.
+ * The anchor as kedged sees it: a process that is started with the run and again when it ends, roads to it, snapshots that
+ * are ordered and paced, directions that are agreed on, and what people are told of all that. Nothing of the run ever waits
+ * for it.
  *
  *   due ──CAPTURE──▶ captured ──GRANT…──▶ flipped (whole at the anchor) ──▶ computed ──▶ all stages hold the directions
  *    ──USE from a step on──▶ used
@@ -33,16 +34,16 @@ struct anchor_pending {
 };
 
 struct anchor {
-    bool asked;             /* SPAWN was sent for this incarnation */
+    bool asked; /* SPAWN was sent for this incarnation */
     uint64_t started_ns[ANCHOR_LIVES];
     bool given_up;
     bool road_told[PROFILE_MAX_STAGES];
-    bool ordered;           /* a capture is ordered, and no stage has said it yet */
+    bool ordered; /* a capture is ordered, and no stage has said it yet */
     uint64_t ordered_step;
-    bool wanted;            /* by a person */
-    uint64_t version;       /* on its way; 0 = none */
-    uint64_t version_ns;    /* since */
-    uint64_t last;          /* newest that was captured */
+    bool wanted;         /* by a person */
+    uint64_t version;    /* on its way; 0 = none */
+    uint64_t version_ns; /* since */
+    uint64_t last;       /* newest that was captured */
     struct anchor_part parts[PROFILE_MAX_STAGES];
     bool late_told;
     double share, compute_seconds; /* newest measured; 0 = unknown */
@@ -50,12 +51,11 @@ struct anchor {
     struct anchor_pending pending[ANCHOR_PENDING];
     uint64_t used, used_step;
     struct wire_meter meters[PROFILE_MAX_STAGES][MATRIX_CLASSES];
-    uint64_t validated;
 };
 
 void anchor_begin(struct run *run);
-void anchor_tick(struct run *run);               /* starts it, orders, grants, tells */
-void anchor_step(struct run *run);               /* a training step has ended: what is due by steps */
+void anchor_tick(struct run *run);                             /* starts it, orders, grants, tells */
+void anchor_step(struct run *run);                             /* a training step has ended: what is due by steps */
 void anchor_welcome(struct run *run, struct process *process); /* it, or a stage, has a road to us (again) */
 void anchor_ready(struct run *run, struct process *process);
 void anchor_ended(struct run *run);
@@ -63,5 +63,6 @@ int anchor_mark(struct run *run, struct process *process, const void *payload, s
 int anchor_meter(struct run *run, struct process *process, const void *payload, struct why *why);
 int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why);
 void anchor_order(struct run *run, const struct wire_order *order, struct wire_reply *reply); /* a snapshot now */
+struct wire_anchor_row *anchor_row(struct run *run); /* of the record, about to change */
 
 #endif

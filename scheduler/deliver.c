@@ -20,7 +20,10 @@ void deliver_pace(const struct deliver_road *road, double seconds_left, struct d
     double floor = road->capacity_bps > 0 ? FLOOR * road->capacity_bps : LEAST_BPS;
     double room = road->capacity_bps > 0 ? HEADROOM * road->capacity_bps - road->busy_bps : INFINITY;
     room = room > floor ? room : floor;
-    *pace = (struct deliver_pace){.rate_bps = wanted < floor ? floor : wanted > room ? room : wanted, .limited = wanted > room};
+    *pace = (struct deliver_pace){.rate_bps = wanted < floor  ? floor
+                                              : wanted > room ? room
+                                                              : wanted,
+                                  .limited = wanted > room};
     pace->seconds = bits / pace->rate_bps;
 }
 

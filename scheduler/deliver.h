@@ -1,7 +1,7 @@
 /*
- * When snapshots are taken and how fast they travel: just fast enough that what the anchor makes of them is in use `staleness` steps
- * after the snapshot, and never so fast that activations and sync lose their road. A floor keeps a snapshot from starving. Pure
- * arithmetic; scheduler/anchor.c asks and obeys.
+ * When snapshots are taken and how fast they travel: just fast enough that what the anchor makes of them is in use
+ * `staleness` steps after the snapshot, and never so fast that activations and sync lose their road. A floor keeps a
+ * snapshot from starving. Pure arithmetic; scheduler/anchor.c asks and obeys.
  */
 #ifndef KEDGE_SCHEDULER_DELIVER_H
 #define KEDGE_SCHEDULER_DELIVER_H
@@ -10,23 +10,23 @@
 #include <stdint.h>
 
 struct deliver_goal {
-    uint64_t version;       /* the step that began with those weights */
-    uint64_t staleness;     /* steps from it to the first use */
-    double step;            /* now; its fraction counts */
+    uint64_t version;   /* the step that began with those weights */
+    uint64_t staleness; /* steps from it to the first use */
+    double step;        /* now; its fraction counts */
     double step_seconds;
     double compute_seconds; /* of the anchor and the way back, as it was last; 0 = unknown */
 };
 
-struct deliver_road { /* of one stage */
-    uint64_t left_bytes;  /* of its part, as far as one can know */
-    double capacity_bps;  /* 0 = unknown */
-    double busy_bps;      /* what other lanes and roads of the same host need */
+struct deliver_road {    /* of one stage */
+    uint64_t left_bytes; /* of its part, as far as one can know */
+    double capacity_bps; /* 0 = unknown */
+    double busy_bps;     /* what other lanes and roads of the same host need */
 };
 
 struct deliver_pace {
-    double rate_bps;      /* INFINITY: late, and nobody knows how much the road takes */
-    double seconds;       /* until it is through at that rate */
-    bool limited;         /* the goal wants more than the road has left */
+    double rate_bps; /* INFINITY: late, and nobody knows how much the road takes */
+    double seconds;  /* until it is through at that rate */
+    bool limited;    /* the goal wants more than the road has left */
 };
 
 /* Seconds until the whole snapshot must be at the anchor; may be negative: it is late. */

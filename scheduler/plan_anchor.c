@@ -1,4 +1,5 @@
-/* The anchor's part of the plan: what it and the stages keep for it, and what travels. By the formulas of gpu/train and gpu/math. */
+/* The anchor's part of the plan: what it and the stages keep for it, and what travels. By the formulas of gpu/train and
+ * gpu/math. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@ static void sides_of(const struct profile *p, struct side *sides)
 {
     uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, head = (uint64_t)profile_head_width(p);
     uint64_t query = head * (uint64_t)p->heads, key = head * (uint64_t)p->kv_heads;
-    const struct side all[7] = {{query, hidden}, {key, hidden}, {key, hidden}, {hidden, query}, {ffn, hidden}, {ffn, hidden}, {hidden, ffn}};
+    const struct side all[7] = {{query, hidden}, {key, hidden}, {key, hidden}, {hidden, query},
+                                {ffn, hidden},   {ffn, hidden}, {hidden, ffn}};
     memcpy(sides, all, sizeof all);
 }
 
@@ -58,7 +60,8 @@ bool plan_is_for_anchor(const struct profile *profile, int host)
 
 uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *stage)
 {
-    bool anchored = p->anchor_host[0] != '\0', corrects = p->anchor_filter == ANCHOR_SHRINK || (anchored && p->anchor_filter != ANCHOR_NONE);
+    bool anchored = p->anchor_host[0] != '\0',
+         corrects = p->anchor_filter == ANCHOR_SHRINK || (anchored && p->anchor_filter != ANCHOR_NONE);
     uint64_t cells, elements, bytes, sum = 0;
     layer_sums(p, &cells, &elements, &bytes);
     if (corrects)
@@ -94,8 +97,9 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
     alone->recompute = false;
     anchor->snapshot_bytes = 2 * parameters;
     anchor->basis_bytes = bytes * (uint64_t)p->layers;
-    anchor->memory_bytes = 8 * parameters + 4 * cells * (uint64_t)p->layers + 4 * parameters + plan_activation_bytes(alone, &whole) +
-                           plan_buffer_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * parameters : 0);
+    anchor->memory_bytes = 8 * parameters + 4 * cells * (uint64_t)p->layers + 4 * parameters +
+                           plan_activation_bytes(alone, &whole) + plan_buffer_bytes(alone, &whole) +
+                           (p->anchor_lifeboat ? 2 * parameters : 0);
 }
 
 void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out)
@@ -109,9 +113,10 @@ void plan_print_anchor(const struct plan *plan, const struct profile *profile, F
     text_from_bytes(anchor->snapshot_bytes, full, sizeof full);
     text_from_bytes(anchor->basis_bytes * (uint64_t)plan->replicas, back, sizeof back);
     text_from_bytes(anchor->snapshot_bytes / budget, need, sizeof need);
-    fprintf(out, "\nAnchor on host %s: %d thread%s, %s of memory. A snapshot every %" PRId64 " steps,\n", profile->hosts[anchor->host].name,
-            anchor->threads, anchor->threads == 1 ? "" : "s", memory, profile->anchor_every);
+    fprintf(out, "\nAnchor on host %s: %d thread%s, %s of memory. A snapshot every %" PRId64 " steps,\n",
+            profile->hosts[anchor->host].name, anchor->threads, anchor->threads == 1 ? "" : "s", memory,
+            profile->anchor_every);
     fprintf(out, "%s in full (the first), a difference after that; %s of directions come back\n", full, back);
-    fprintf(out, "(rank %" PRId64 "). In use %" PRId64 " steps later: at most %s a step have to travel for it.\n", profile->anchor_rank,
-            profile->anchor_staleness, need);
+    fprintf(out, "(rank %" PRId64 "). In use %" PRId64 " steps later: at most %s a step have to travel for it.\n",
+            profile->anchor_rank, profile->anchor_staleness, need);
 }

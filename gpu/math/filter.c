@@ -21,8 +21,8 @@ struct filter {
     const struct ops *ops;
     struct device *device;
     struct filter_settings settings;
-    int64_t rows, columns; /* the most */
-    float *wide, *tall, *small, *turned;     /* device: [rank, columns], [rows, rank], [rank, rank], [rank, columns] */
+    int64_t rows, columns;                     /* the most */
+    float *wide, *tall, *small, *turned;       /* device: [rank, columns], [rows, rank], [rank, rank], [rank, columns] */
     float *host_wide, *host_tall, *host_small; /* of G; and of the first half: */
     float *half_wide, *half_tall, *half_small;
     float *left, *right, *singular; /* shrink, device and host */
@@ -63,7 +63,9 @@ uint64_t filter_memory(const struct filter_settings *settings, int64_t most_rows
 {
     uint64_t m = (uint64_t)most_rows, n = (uint64_t)most_columns, k = (uint64_t)settings->rank;
     uint64_t device = k * (2 * n + m + k), host = (has_bins(settings) ? 2 : 1) * k * (n + m + k);
-    uint64_t shrink = settings->kind == FILTER_SHRINK ? subspace_memory(most_rows, most_columns, settings->rank) + 4 * k * (m + n + 1) : 0;
+    uint64_t shrink = settings->kind == FILTER_SHRINK
+                          ? subspace_memory(most_rows, most_columns, settings->rank) + 4 * k * (m + n + 1)
+                          : 0;
     return 4 * (device + host) + shrink;
 }
 
@@ -262,7 +264,8 @@ struct energies {
 
 #define OUTSIDE (BINS - 1)
 
-/* Both halves in the same unit as G: each times two. `whole` and `half` are the sums over the step's and the half's micro-batches. */
+/* Both halves in the same unit as G: each times two. `whole` and `half` are the sums over the step's and the half's
+ * micro-batches. */
 static void add_energy(struct energies *e, int row, int column, double whole, double half, double sign)
 {
     e->signal[row][column] += sign * 4 * half * (whole - half);
@@ -328,9 +331,9 @@ static void compose(const struct filter *f, const struct filter_state *state, co
         for (int64_t i = 0; i < w->m; i++)
             f->host_tall[i * w->k + j] *= weight;
         for (int64_t i = 0; i < w->k; i++)
-            f->host_small[i * w->k + j] *=
-                (float)(share(state, bin_of(i), bin_of(j), w->gg) - share(state, OUTSIDE, bin_of(j), w->gg) -
-                        share(state, bin_of(i), OUTSIDE, w->gg) + both);
+            f->host_small[i * w->k + j] *= (float)(share(state, bin_of(i), bin_of(j), w->gg) -
+                                                   share(state, OUTSIDE, bin_of(j), w->gg) -
+                                                   share(state, bin_of(i), OUTSIDE, w->gg) + both);
     }
     copy(f, out, w->g, w->m * w->n);
     ops->scale(f->device, out, (float)both, w->m * w->n);
@@ -385,7 +388,8 @@ static double shrink(struct filter *f, struct filter_state *state, struct view *
 
 /* ---- all of them ---- */
 
-static void meter_anchor(const struct filter *f, const struct filter_basis *basis, const struct view *w, struct filter_meters *meters)
+static void meter_anchor(const struct filter *f, const struct filter_basis *basis, const struct view *w,
+                         struct filter_meters *meters)
 {
     for (int64_t i = 0; i < w->k; i++) {
         double s = (double)basis->singular[i];
@@ -397,7 +401,8 @@ static void meter_anchor(const struct filter *f, const struct filter_basis *basi
 }
 
 /* out: C → Ĝ. The norm that is asked for is that of the mixture. */
-static void mix_in(const struct filter *f, const struct view *w, double mix, double product, float *out, struct filter_meters *meters)
+static void mix_in(const struct filter *f, const struct view *w, double mix, double product, float *out,
+                   struct filter_meters *meters)
 {
     const struct ops *ops = f->ops;
     int64_t count = w->m * w->n;

@@ -1,20 +1,21 @@
 /*
- * Spectral correction of one matrix's gradient: what an anchor's clean gradient says about directions decides how much of the noisy
- * gradient passes.
+ * Spectral correction of one matrix's gradient: what an anchor's clean gradient says about directions decides how much of
+ * the noisy gradient passes.
  *
  *   Ĝ = (1 − mix)·G + mix·C(G),      M ≈ U·diag(s)·Vᵀ from the anchor,  X = Uᵀ·G·V
  *
- *   tikhonov   C = U·(d dᵀ∘X)·Vᵀ,  d = s/(s + τ); τ absolute (the published form), or κ·rms of M's spectrum, or κ·σ of the noise
- *   wiener     every coefficient times the share of its bin's energy that two halves of the batch agree on; bins are index groups
- *              {0}, {1}, {2,3}, {4…7}, … of both sides and what lies outside of the basis on the left, on the right, on both
- *   shrink     no anchor: singular values of G itself shrunk by the optimal rule for white noise (Gavish, Donoho 2017), of which
- *              the strongest `rank` are looked at
+ *   tikhonov   C = U·(d dᵀ∘X)·Vᵀ,  d = s/(s + τ); τ absolute (the published form), or κ·rms of M's spectrum, or κ·σ of the
+ * noise wiener     every coefficient times the share of its bin's energy that two halves of the batch agree on; bins are
+ * index groups {0}, {1}, {2,3}, {4…7}, … of both sides and what lies outside of the basis on the left, on the right, on both
+ *   shrink     no anchor: singular values of G itself shrunk by the optimal rule for white noise (Gavish, Donoho 2017), of
+ * which the strongest `rank` are looked at
  *
- * All but tikhonov with τ absolute or of the spectrum need `half`: the gradient of the first half of the step's micro-batches. The noise of G is then known without bias:
- * E‖G_first − G_second‖² = ‖noise‖².
+ * All but tikhonov with τ absolute or of the spectrum need `half`: the gradient of the first half of the step's
+ * micro-batches. The noise of G is then known without bias: E‖G_first − G_second‖² = ‖noise‖².
  *
- * mix = 0 and a missing basis give G bit for bit. A gradient with non-finite entries comes out non-finite, and leaves no trace
- * in the state. Matrices and bases are device memory, small things are host memory; nothing is allocated after filter_new.
+ * mix = 0 and a missing basis give G bit for bit. A gradient with non-finite entries comes out non-finite, and leaves no
+ * trace in the state. Matrices and bases are device memory, small things are host memory; nothing is allocated after
+ * filter_new.
  */
 #ifndef KEDGE_MATH_FILTER_H
 #define KEDGE_MATH_FILTER_H
@@ -42,12 +43,12 @@ struct filter_basis {
 
 /* What the correction of one matrix did; sums, so that matrices can be added up. */
 struct filter_meters {
-    double gradient;  /* ‖G‖² */
-    double corrected; /* ‖Ĝ‖² */
-    double changed;   /* ‖Ĝ − G‖² */
-    double anchor;    /* ‖M_k‖² */
-    double aligned;   /* ⟨G, M_k⟩ */
-    double inside;    /* ‖X‖²: of ‖G‖² in the anchor's basis */
+    double gradient;      /* ‖G‖² */
+    double corrected;     /* ‖Ĝ‖² */
+    double changed;       /* ‖Ĝ − G‖² */
+    double anchor;        /* ‖M_k‖² */
+    double aligned;       /* ⟨G, M_k⟩ */
+    double inside;        /* ‖X‖²: of ‖G‖² in the anchor's basis */
     double signal, noise; /* of ‖G‖², from the halves; 0 when there are none */
 };
 
@@ -65,7 +66,8 @@ uint64_t filter_memory(const struct filter_settings *settings, int64_t most_rows
 struct filter_state *filter_state_new(const struct filter *filter, int64_t rows, int64_t columns);
 void filter_state_free(struct filter_state *state);
 
-/* out[rows, columns] = Ĝ; out must not be `gradient`, but may be `half`, which then is lost. half NULL: not needed; basis NULL: there is no anchor yet. */
+/* out[rows, columns] = Ĝ; out must not be `gradient`, but may be `half`, which then is lost. half NULL: not needed; basis
+ * NULL: there is no anchor yet. */
 void filter_apply(struct filter *filter, struct filter_state *state, const struct filter_basis *basis, const float *gradient,
                   const float *half, double mix, float *out, struct filter_meters *meters);
 

@@ -189,7 +189,8 @@ static void decompose_gram(struct subspace *s, int64_t n, int64_t width)
 }
 
 /* out[rows, count] = a[rows, width] · W, every column divided by `divide` (NULL: by 1); what is below TINY becomes zero. */
-static void turn(const struct subspace *s, const float *a, int64_t rows, int64_t width, int64_t count, bool divide, float *out)
+static void turn(const struct subspace *s, const float *a, int64_t rows, int64_t width, int64_t count, bool divide,
+                 float *out)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < count; k++) {
@@ -218,7 +219,8 @@ void subspace_find(struct subspace *s, const float *matrix, int64_t rows, int64_
                    uint64_t seed, float *start, const struct subspace_result *result)
 {
     int64_t width = subspace_width(rows, columns, rank);
-    BUG_IF(rank < 1 || rank > least(rows, columns) || rows > s->rows || columns > s->columns || width > s->width || passes < 1);
+    BUG_IF(rank < 1 || rank > least(rows, columns) || rows > s->rows || columns > s->columns || width > s->width ||
+           passes < 1);
     orthonormalize(s, start, columns, width, seed, 1);
     for (int pass = 0; pass < passes; pass++) {
         one_pass(s, matrix, rows, columns, width, seed, start);

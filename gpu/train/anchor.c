@@ -71,12 +71,16 @@ static void *anchor_thread(void *arg)
     struct letter letter;
     int err = pass_load(anchor, &why);
     if (err) {
-        letter = (struct letter){.type = MAIL_FAILED, .road = MAIL_CONTROL, .micro_batch = (uint32_t)-err,
-                                 .payload = (uint8_t *)mem_text(why.text), .bytes = strlen(why.text)};
+        letter = (struct letter){.type = MAIL_FAILED,
+                                 .road = MAIL_CONTROL,
+                                 .micro_batch = (uint32_t)-err,
+                                 .payload = (uint8_t *)mem_text(why.text),
+                                 .bytes = strlen(why.text)};
         mail_send(anchor->mail, &letter, NULL);
     } else {
         struct stage_shape shape = whole_shape(&anchor->settings.profile);
-        struct wire_ready ready = {.state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = anchor->memory_bytes};
+        struct wire_ready ready = {
+            .state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = anchor->memory_bytes};
         pass_tell(anchor, WIRE_READY, &ready, 0);
     }
     while (!err || err == ERR_AGAIN) {
@@ -153,20 +157,22 @@ static void tell_flipped(struct anchor *anchor, uint64_t version, struct worker 
     mark.elapsed_ns = anchor->flipped_ns ? now_ns - anchor->flipped_ns : 0;
     mark.value = (double)assembly_repeated(anchor->assembly);
     anchor->flipped_ns = now_ns;
-    log_at(LOG_INFO, "anchor", "holds version %" PRIu64 ", the %" PRIu64 "th: %" PRIu64 " of %" PRIu64 " bytes travelled", version, versions,
-           mark.bytes, mark.total);
+    log_at(LOG_INFO, "anchor", "holds version %" PRIu64 ", the %" PRIu64 "th: %" PRIu64 " of %" PRIu64 " bytes travelled",
+           version, versions, mark.bytes, mark.total);
     control_send(worker->control, WIRE_MARK, &mark);
     for (int i = 0; i < anchor->settings.assign.stages; i++)
         tell_held(anchor, i, worker);
     mail_post(worker->mail, &(struct letter){.type = MAIL_FLIPPED, .road = MAIL_CONTROL, .step = version});
 }
 
-static int take_chunk(struct anchor *anchor, int process, const struct wire_chunk *chunk, struct worker *worker, struct why *why)
+static int take_chunk(struct anchor *anchor, int process, const struct wire_chunk *chunk, struct worker *worker,
+                      struct why *why)
 {
     struct wire_want want = {.version = chunk->version, .chunk = chunk->chunk};
     int got = assembly_chunk(anchor->assembly, process, chunk, why);
     if (got == ERR_AGAIN) {
-        log_at(LOG_WARN, "anchor", "chunk %u of version %" PRIu64 " did not make what it should: it is asked for again, whole", chunk->chunk,
+        log_at(LOG_WARN, "anchor",
+               "chunk %u of version %" PRIu64 " did not make what it should: it is asked for again, whole", chunk->chunk,
                chunk->version);
         send(worker, process, WIRE_WANT, &want);
     }
@@ -175,8 +181,8 @@ static int take_chunk(struct anchor *anchor, int process, const struct wire_chun
     return got == ERR_INVALID ? got : 0;
 }
 
-int anchor_message(struct anchor *anchor, int process, const struct frame_header *header, const uint8_t *payload, size_t bytes,
-                   struct worker *worker, struct why *why)
+int anchor_message(struct anchor *anchor, int process, const struct frame_header *header, const uint8_t *payload,
+                   size_t bytes, struct worker *worker, struct why *why)
 {
     union {
         struct wire_snapshot snapshot;

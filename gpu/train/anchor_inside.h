@@ -33,16 +33,16 @@ struct anchor {
     struct subspace *subspace;
     struct anchor_matrix *matrices;
     int count;
-    uint64_t versions;                    /* gradients in the means */
+    uint64_t versions; /* gradients in the means */
     uint32_t *windows, *inputs, *targets;
     uint8_t *marks;
-    bool *begins;                         /* [sequences, tokens] a document begins with this input */
-    float *left, *right, *singular;       /* host, of the largest matrix */
-    uint8_t *body;                        /* of the largest basis */
+    bool *begins;                   /* [sequences, tokens] a document begins with this input */
+    float *left, *right, *singular; /* host, of the largest matrix */
+    uint8_t *body;                  /* of the largest basis */
     size_t body_bytes;
     uint64_t memory_bytes;
-    uint16_t *words;                      /* of the lifeboat; NULL: there is none */
-    uint64_t done;                        /* newest version that was computed */
+    uint16_t *words; /* of the lifeboat; NULL: there is none */
+    uint64_t done;   /* newest version that was computed */
 };
 
 /* ---- anchor_pass.c ---- */

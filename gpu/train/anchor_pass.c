@@ -1,6 +1,6 @@
 /*
- * What the anchor computes of a version, on its compute thread. Directions first, since somebody may be waiting for them at a certain step; then the
- * validation loss; then the lifeboat.
+ * What the anchor computes of a version, on its compute thread. Directions first, since somebody may be waiting for them at
+ * a certain step; then the validation loss; then the lifeboat.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -66,10 +66,13 @@ static int load_matrices(struct anchor *anchor, const struct stage_shape *shape,
     matrices_list(shape, matrices);
     for (int i = 0; i < anchor->count; i++) {
         struct anchor_matrix *matrix = &anchor->matrices[i];
-        size_t cells = (size_t)(matrices[i].rows * matrices[i].columns), basis = matrices_basis_bytes(&matrices[i], profile->anchor_rank);
+        size_t cells = (size_t)(matrices[i].rows * matrices[i].columns),
+               basis = matrices_basis_bytes(&matrices[i], profile->anchor_rank);
         matrix->is = matrices[i];
         matrix->rank = matrices_rank(&matrices[i], profile->anchor_rank);
-        matrix->start = mem_array((size_t)(matrices[i].columns * subspace_width(matrices[i].rows, matrices[i].columns, matrix->rank)), sizeof(float));
+        matrix->start = mem_array(
+            (size_t)(matrices[i].columns * subspace_width(matrices[i].rows, matrices[i].columns, matrix->rank)),
+            sizeof(float));
         matrix->mean = anchor->ops->alloc(anchor->device, cells * sizeof(float));
         anchor->memory_bytes += cells * sizeof(float);
         rows = matrices[i].rows > rows ? matrices[i].rows : rows;
@@ -95,8 +98,14 @@ static int load_matrices(struct anchor *anchor, const struct stage_shape *shape,
 int pass_load(struct anchor *anchor, struct why *why)
 {
     const struct profile *profile = &anchor->settings.profile;
-    struct stage_shape shape = {.model = shape_of_profile(profile), .layers = profile->layers, .first = true, .last = true,
-                                .sequences = profile->micro_batch, .tokens = profile->sequence, .slots = 1, .judges = true,
+    struct stage_shape shape = {.model = shape_of_profile(profile),
+                                .layers = profile->layers,
+                                .first = true,
+                                .last = true,
+                                .sequences = profile->micro_batch,
+                                .tokens = profile->sequence,
+                                .slots = 1,
+                                .judges = true,
                                 .apart = profile->data_documents == DOCUMENTS_APART};
     size_t windows = (size_t)(profile->micro_batch * (profile->sequence + 1));
     int err = load_model(anchor, &shape, why);
@@ -178,8 +187,8 @@ static int read_training(struct anchor *anchor, uint64_t version, uint32_t micro
     int err = 0;
     for (int64_t s = 0; s < profile->micro_batch && !err; s++) {
         int64_t at = s * (profile->sequence + 1);
-        err = data_train_window(anchor->data, seed, version, micro_batch, (uint32_t)s, profile->sequence, anchor->windows + at,
-                                anchor->marks + at, why);
+        err = data_train_window(anchor->data, seed, version, micro_batch, (uint32_t)s, profile->sequence,
+                                anchor->windows + at, anchor->marks + at, why);
         *learned += err ? 0 : split(anchor, s);
     }
     return err;
@@ -217,12 +226,13 @@ static int evaluate(struct anchor *anchor, uint64_t version, struct why *why)
     double loss = 0;
     uint64_t learned = 0;
     for (int64_t first = 0; first < profile->validation_windows; first += profile->micro_batch) {
-        int64_t left = profile->validation_windows - first, sequences = left < profile->micro_batch ? left : profile->micro_batch;
+        int64_t left = profile->validation_windows - first,
+                sequences = left < profile->micro_batch ? left : profile->micro_batch;
         int err = mail_orders(anchor->mail) ? ERR_GONE : 0;
         for (int64_t s = 0; s < sequences && !err; s++) {
             int64_t at = s * (profile->sequence + 1);
-            err = data_validation_window(anchor->data, first + s, profile->validation_windows, profile->sequence, anchor->windows + at,
-                                         anchor->marks + at, why);
+            err = data_validation_window(anchor->data, first + s, profile->validation_windows, profile->sequence,
+                                         anchor->windows + at, anchor->marks + at, why);
             learned += err ? 0 : split(anchor, s);
         }
         if (err)
@@ -230,8 +240,11 @@ static int evaluate(struct anchor *anchor, uint64_t version, struct why *why)
         forward(anchor, sequences);
         loss += stage_loss(anchor->model, 0, anchor->targets, 0);
     }
-    struct wire_sample sample = {.step = version - 1, .kind = STAMP_EVALUATE, .loss = learned ? loss / (double)learned : (double)NAN,
-                                 .gradient_norm = (double)NAN, .tokens = learned};
+    struct wire_sample sample = {.step = version - 1,
+                                 .kind = STAMP_EVALUATE,
+                                 .loss = learned ? loss / (double)learned : (double)NAN,
+                                 .gradient_norm = (double)NAN,
+                                 .tokens = learned};
     pass_tell(anchor, WIRE_SAMPLE, &sample, sample.step);
     return 0;
 }
@@ -267,7 +280,8 @@ static void find_directions(struct anchor *anchor, struct anchor_matrix *matrix,
 {
     const struct matrix *is = &matrix->is;
     struct subspace_result found = {anchor->left, anchor->right, anchor->singular};
-    subspace_find(anchor->subspace, matrix->mean, is->rows, is->columns, matrix->rank, anchor->versions == 1 ? PASSES_FIRST : PASSES,
+    subspace_find(anchor->subspace, matrix->mean, is->rows, is->columns, matrix->rank,
+                  anchor->versions == 1 ? PASSES_FIRST : PASSES,
                   (uint64_t)anchor->settings.profile.seed + (uint64_t)is->tensor, matrix->start, &found);
     for (int64_t k = 0; k < matrix->rank; k++)
         anchor->singular[k] *= (float)factor;
@@ -297,12 +311,15 @@ static int send_directions(struct anchor *anchor, uint64_t version, double facto
     for (int i = 0; i < anchor->count && !err; i++) {
         struct anchor_matrix *matrix = &anchor->matrices[i];
         int stage = stage_of_layer(anchor, matrix->is.layer, &first, &layers);
-        struct wire_basis basis = {.version = version, .tokens = learned, .matrix = (uint16_t)(i - first * MATRICES_OF_LAYER),
+        struct wire_basis basis = {.version = version,
+                                   .tokens = learned,
+                                   .matrix = (uint16_t)(i - first * MATRICES_OF_LAYER),
                                    .matrices = (uint16_t)(layers * MATRICES_OF_LAYER)};
         find_directions(anchor, matrix, factor, &basis);
         for (int replica = 0; replica < assign->replicas && !err; replica++) {
             struct letter letter = compute_letter(WIRE_BASIS, &basis, basis.body.bytes,
-                                                  (enum mail_road)(MAIL_STAGES + replica * assign->stages + stage), version, 0);
+                                                  (enum mail_road)(MAIL_STAGES + replica * assign->stages + stage), version,
+                                                  0);
             err = mail_send(anchor->mail, &letter, NULL);
         }
         if (mail_orders(anchor->mail))
@@ -319,7 +336,8 @@ static int write_lifeboat(struct anchor *anchor, uint64_t version, struct why *w
     char path[sizeof anchor->settings.folder + 40], step[24];
     const char *const metadata[] = {"format", "pt", "kedge_step", step, NULL};
     struct safetensors_out *out = NULL;
-    int used = snprintf(path, sizeof path, "%s/lifeboat", anchor->settings.folder), count = stage_tensor_count(anchor->model);
+    int used = snprintf(path, sizeof path, "%s/lifeboat", anchor->settings.folder),
+        count = stage_tensor_count(anchor->model);
     int err = file_make_folders(path, 0700, why);
     snprintf(step, sizeof step, "%" PRIu64, version - 1);
     snprintf(path + used, sizeof path - (size_t)used, "/model.safetensors");
@@ -358,8 +376,10 @@ static int write_lifeboat(struct anchor *anchor, uint64_t version, struct why *w
 
 static uint64_t take_version(struct anchor *anchor)
 {
-    struct stage_shape shape = {.model = shape_of_profile(&anchor->settings.profile), .layers = anchor->settings.profile.layers,
-                                .first = true, .last = true};
+    struct stage_shape shape = {.model = shape_of_profile(&anchor->settings.profile),
+                                .layers = anchor->settings.profile.layers,
+                                .first = true,
+                                .last = true};
     uint64_t version;
     const uint16_t *words = assembly_lock(anchor->assembly, &version);
     stage_words_set(anchor->model, words);
@@ -395,7 +415,11 @@ int pass_run(struct anchor *anchor)
         tell_failed(anchor, version, "no directions come of the gradient", &why);
         err = 0;
     } else if (!err) {
-        struct wire_mark mark = {.mark = MARK_COMPUTED, .version = version, .step = version, .elapsed_ns = clock_now_ns() - began_ns, .value = norm};
+        struct wire_mark mark = {.mark = MARK_COMPUTED,
+                                 .version = version,
+                                 .step = version,
+                                 .elapsed_ns = clock_now_ns() - began_ns,
+                                 .value = norm};
         pass_tell(anchor, WIRE_MARK, &mark, version);
     }
     why = (struct why){0};

@@ -90,15 +90,16 @@ static int place(const struct assembly *assembly, const struct wire_snapshot *sn
     struct stage_shape shape = assembly->whole;
     int64_t end = (int64_t)snapshot->first_layer + snapshot->layers;
     if (snapshot->layers == 0 || end > assembly->whole.model.layers)
-        return why_set(why, ERR_INVALID, "a snapshot of layers %u to %" PRId64 " of a model of %" PRId64, snapshot->first_layer, end - 1,
-                       assembly->whole.model.layers);
+        return why_set(why, ERR_INVALID, "a snapshot of layers %u to %" PRId64 " of a model of %" PRId64,
+                       snapshot->first_layer, end - 1, assembly->whole.model.layers);
     shape.first_layer = snapshot->first_layer;
     shape.layers = snapshot->layers;
     shape.first = snapshot->first_layer == 0;
     shape.last = end == assembly->whole.model.layers;
     uint64_t words = (uint64_t)stage_word_count(&shape);
     if (snapshot->words != words || snapshot->chunks != delta_chunks(words) || snapshot->version == 0)
-        return why_set(why, ERR_INVALID, "a snapshot of layers %u to %" PRId64 " has %" PRIu64 " weights in %u chunks; they have %" PRIu64,
+        return why_set(why, ERR_INVALID,
+                       "a snapshot of layers %u to %" PRId64 " has %" PRIu64 " weights in %u chunks; they have %" PRIu64,
                        snapshot->first_layer, end - 1, snapshot->words, snapshot->chunks, words);
     part->first = words_before(assembly, snapshot->first_layer);
     part->first_layer = snapshot->first_layer;
@@ -176,8 +177,8 @@ int assembly_chunk(struct assembly *assembly, int stage, const struct wire_chunk
     uint64_t first = part->first + (uint64_t)chunk->chunk * WIRE_CHUNK_WORDS, count = delta_count(part->words, chunk->chunk);
     bool whole = chunk->coding == CHUNK_WHOLE;
     bool possible = whole || (part->next_base && part->next_base == assembly->held_version);
-    if (!possible || delta_decode(chunk->body.data, chunk->body.bytes, whole ? NULL : assembly->held + first, count, chunk->hash,
-                                  assembly->scratch, assembly->next + first, &reason) < 0) {
+    if (!possible || delta_decode(chunk->body.data, chunk->body.bytes, whole ? NULL : assembly->held + first, count,
+                                  chunk->hash, assembly->scratch, assembly->next + first, &reason) < 0) {
         assembly->repeated++;
         return ERR_AGAIN;
     }
@@ -196,7 +197,8 @@ void assembly_held(const struct assembly *assembly, int stage, struct wire_held 
     uint64_t chunks = 0;
     while (part->next && chunks < part->chunks && part->has[chunks])
         chunks++;
-    *held = (struct wire_held){.version = assembly->held_version, .hash = part->held_hash, .next = part->next, .chunks = (uint32_t)chunks};
+    *held = (struct wire_held){
+        .version = assembly->held_version, .hash = part->held_hash, .next = part->next, .chunks = (uint32_t)chunks};
 }
 
 void assembly_bytes(const struct assembly *assembly, uint64_t *travelled, uint64_t *full, uint64_t *versions)

@@ -1,10 +1,11 @@
 /*
- * Where the anchor puts snapshots together: two images of the whole model as bf16 words. `held` is the newest version that is whole; the
- * next one grows beside it, chunk by chunk in any order, from differences to `held` or whole. When all stages' chunks of one version are here and made
- * the words that their hashes say, the two change places. Nothing of a version is ever seen before.
+ * Where the anchor puts snapshots together: two images of the whole model as bf16 words. `held` is the newest version that
+ * is whole; the next one grows beside it, chunk by chunk in any order, from differences to `held` or whole. When all stages'
+ * chunks of one version are here and made the words that their hashes say, the two change places. Nothing of a version is
+ * ever seen before.
  *
- * The loop thread puts chunks in and flips; the compute thread reads `held` between assembly_lock and assembly_unlock, and the flip waits
- * for it.
+ * The loop thread puts chunks in and flips; the compute thread reads `held` between assembly_lock and assembly_unlock, and
+ * the flip waits for it.
  */
 #ifndef KEDGE_TRAIN_ASSEMBLY_H
 #define KEDGE_TRAIN_ASSEMBLY_H
@@ -25,8 +26,8 @@ void assembly_free(struct assembly *assembly);
 /* ---- loop thread ---- */
 /* A stage begins a version. ERR_INVALID: it cannot be that stage of this model. */
 int assembly_begin(struct assembly *assembly, int stage, const struct wire_snapshot *snapshot, struct why *why);
-/* 0; ERR_AGAIN: the chunk did not make what it should, it is wanted whole; ERR_INVALID: it has no place here. 1: the version is whole
- * and now held. Chunks of a version that was given up are dropped. */
+/* 0; ERR_AGAIN: the chunk did not make what it should, it is wanted whole; ERR_INVALID: it has no place here. 1: the version
+ * is whole and now held. Chunks of a version that was given up are dropped. */
 int assembly_chunk(struct assembly *assembly, int stage, const struct wire_chunk *chunk, struct why *why);
 void assembly_held(const struct assembly *assembly, int stage, struct wire_held *held); /* what to tell a stage */
 /* Bytes of the version that is held as they travelled, in full, and how many versions were whole so far. */

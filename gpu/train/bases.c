@@ -70,9 +70,11 @@ static int check(const struct bases *bases, const struct wire_basis *basis, stru
     if (!matrix || basis->matrices != bases->count || basis->version == 0 || basis->rows != matrix->rows ||
         basis->columns != matrix->columns || basis->rank != matrices_rank(matrix, bases->rank) ||
         basis->body.bytes != matrices_basis_bytes(matrix, bases->rank))
-        return why_set(why, ERR_INVALID, "directions of matrix %u of %u, %u × %u, rank %u, version %" PRIu64 ": this stage has %d "
-                       "matrices and no such one", basis->matrix, basis->matrices, basis->rows, basis->columns, basis->rank,
-                       basis->version, bases->count);
+        return why_set(why, ERR_INVALID,
+                       "directions of matrix %u of %u, %u × %u, rank %u, version %" PRIu64 ": this stage has %d "
+                       "matrices and no such one",
+                       basis->matrix, basis->matrices, basis->rows, basis->columns, basis->rank, basis->version,
+                       bases->count);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Directions that have come from the anchor and are not in use yet. The loop thread puts them in, matrix by matrix; the compute thread
- * takes a whole version at the step whose stamp names it. A version counts when all matrices of the stage are here. Bounded: the
- * oldest that nobody asked for makes room.
+ * Directions that have come from the anchor and are not in use yet. The loop thread puts them in, matrix by matrix; the
+ * compute thread takes a whole version at the step whose stamp names it. A version counts when all matrices of the stage are
+ * here. Bounded: the oldest that nobody asked for makes room.
  */
 #ifndef KEDGE_TRAIN_BASES_H
 #define KEDGE_TRAIN_BASES_H
@@ -21,7 +21,7 @@ struct bases_set { /* of one version; owned by who has it */
         int64_t rank;
         double energy;
         uint8_t *body; /* as wire_basis.body */
-    } *matrices;
+    } * matrices;
 };
 
 struct bases *bases_new(const struct stage_shape *shape, int64_t rank);

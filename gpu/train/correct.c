@@ -1,9 +1,9 @@
 /*
- * Correction of a stage's gradients by the anchor's directions, on the compute thread. Which version, and how much of it, the stamp says; a
- * version is unpacked at the boundary of the step that first uses it.
+ * Correction of a stage's gradients by the anchor's directions, on the compute thread. Which version, and how much of it,
+ * the stamp says; a version is unpacked at the boundary of the step that first uses it.
  *
- * The gradient itself stays as it is; the corrected one lies beside it (stage_correction), where the first half of the batch lay before
- * when the filter needs two halves. Without a version, and with mix 0, nothing here touches anything.
+ * The gradient itself stays as it is; the corrected one lies beside it (stage_correction), where the first half of the batch
+ * lay before when the filter needs two halves. Without a version, and with mix 0, nothing here touches anything.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -44,7 +44,8 @@ bool correct_is_wanted(const struct profile *profile)
     return profile->anchor_host[0] && profile->anchor_filter != ANCHOR_NONE;
 }
 
-_Static_assert((int)ANCHOR_SHRINK == (int)FILTER_SHRINK && (int)TAU_NOISE == (int)FILTER_NOISE && (int)NORM_SIGNAL == (int)FILTER_NORM_SIGNAL,
+_Static_assert((int)ANCHOR_SHRINK == (int)FILTER_SHRINK && (int)TAU_NOISE == (int)FILTER_NOISE &&
+                   (int)NORM_SIGNAL == (int)FILTER_NORM_SIGNAL,
                "the table of settings and the filters have one order");
 
 static struct filter_settings settings_of(const struct profile *profile)
@@ -145,8 +146,10 @@ int correct_switch(struct compute *compute)
     if (stamp->kind != STAMP_TRAIN || stamp->basis == 0 || (correct && stamp->basis == correct->version))
         return 0;
     if (!correct || !compute->settings.bases || !bases_take(compute->settings.bases, stamp->basis, &set))
-        return compute_halt(compute, compute->pass.step, "step %" PRIu64 " is to be corrected by version %" PRIu64 " of the anchor's "
-                            "directions, which this stage does not have", compute->pass.step, stamp->basis);
+        return compute_halt(compute, compute->pass.step,
+                            "step %" PRIu64 " is to be corrected by version %" PRIu64 " of the anchor's "
+                            "directions, which this stage does not have",
+                            compute->pass.step, stamp->basis);
     for (int i = 0; i < correct->count; i++)
         unpack(compute, &correct->matrices[i], &set.matrices[i]);
     correct->version = stamp->basis;
@@ -215,8 +218,8 @@ void correct_gradients(struct compute *compute)
         float *out = stage_correction(compute->model, matrix->is.tensor);
         struct filter_meters meters;
         filter_apply(correct->filter, matrix->state, matrix->basis.rank ? &matrix->basis : NULL,
-                     stage_gradient_of(compute->model, matrix->is.tensor), filter_needs_half(&correct->settings) ? out : NULL,
-                     (double)compute->pass.stamp.mix, out, &meters);
+                     stage_gradient_of(compute->model, matrix->is.tensor),
+                     filter_needs_half(&correct->settings) ? out : NULL, (double)compute->pass.stamp.mix, out, &meters);
         add_meters(&correct->meters[matrix->is.matrix_class], &meters);
         put_back(compute, &matrix->is);
     }

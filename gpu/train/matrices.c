@@ -9,8 +9,9 @@
 static int class_of(const char *name)
 {
     static const char *const names[MATRIX_CLASSES] = {
-        [MATRIX_Q] = "q_proj.weight",       [MATRIX_K] = "k_proj.weight",   [MATRIX_V] = "v_proj.weight",      [MATRIX_O] = "o_proj.weight",
-        [MATRIX_GATE] = "gate_proj.weight", [MATRIX_UP] = "up_proj.weight", [MATRIX_DOWN] = "down_proj.weight"};
+        [MATRIX_Q] = "q_proj.weight",      [MATRIX_K] = "k_proj.weight",       [MATRIX_V] = "v_proj.weight",
+        [MATRIX_O] = "o_proj.weight",      [MATRIX_GATE] = "gate_proj.weight", [MATRIX_UP] = "up_proj.weight",
+        [MATRIX_DOWN] = "down_proj.weight"};
     const char *dot = strrchr(name, '.');
     while (dot && dot > name && dot[-1] != '.')
         dot--;

@@ -1,4 +1,5 @@
-/* The matrices whose gradients are corrected: the seven of every decoder layer, all of them, in the order of the stage's tensors. */
+/* The matrices whose gradients are corrected: the seven of every decoder layer, all of them, in the order of the stage's
+ * tensors. */
 #ifndef KEDGE_TRAIN_MATRICES_H
 #define KEDGE_TRAIN_MATRICES_H
 

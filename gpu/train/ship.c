@@ -7,13 +7,16 @@
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 
-#define QUEUED_MOST ((uint64_t)2 << 20) /* bytes that wait for the road: what is granted but not sent can still be taken back */
+#define QUEUED_MOST                                                                                                         \
+    ((uint64_t)2 << 20) /* bytes that wait for the road: what is granted but not sent can still be taken back */
 #define LOOK_NS (20 * CLOCK_MS)
 
 static void tell(struct worker *worker, enum snapshot_mark kind, uint64_t version)
 {
     const struct ship *ship = &worker->ship;
-    struct wire_mark mark = {.mark = (uint8_t)kind, .version = version, .bytes = ship->sent_bytes,
+    struct wire_mark mark = {.mark = (uint8_t)kind,
+                             .version = version,
+                             .bytes = ship->sent_bytes,
                              .total = worker->snap ? snap_full_bytes(worker->snap) : 0,
                              .value = ship->of ? (double)ship->chunks / (double)ship->of : 0};
     control_send(worker->control, WIRE_MARK, &mark);
@@ -38,7 +41,10 @@ static void pump(void *arg)
         ship->sent_bytes += piece.bytes + FRAME_HEADER_BYTES;
         ship->chunks = piece.chunks;
         ship->of = piece.of;
-        struct letter letter = {.type = (uint16_t)piece.type, .road = MAIL_ANCHOR, .step = piece.version, .payload = piece.payload,
+        struct letter letter = {.type = (uint16_t)piece.type,
+                                .road = MAIL_ANCHOR,
+                                .step = piece.version,
+                                .payload = piece.payload,
                                 .bytes = piece.bytes};
         roads_send(worker->roads, &letter);
         if (piece.chunks == piece.of)
@@ -91,7 +97,8 @@ void ship_report(struct worker *worker)
         tell(worker, MARK_SHIPPED, version);
 }
 
-int ship_message(struct worker *worker, const struct frame_header *header, const uint8_t *payload, size_t bytes, struct why *why)
+int ship_message(struct worker *worker, const struct frame_header *header, const uint8_t *payload, size_t bytes,
+                 struct why *why)
 {
     union {
         struct wire_held held;

@@ -7,7 +7,8 @@
 int ship_open(struct worker *worker, struct compute_settings *settings, struct why *why);
 void ship_free(struct worker *worker);
 void ship_road(struct worker *worker, bool stands);
-int ship_message(struct worker *worker, const struct frame_header *header, const uint8_t *payload, size_t bytes, struct why *why);
+int ship_message(struct worker *worker, const struct frame_header *header, const uint8_t *payload, size_t bytes,
+                 struct why *why);
 void ship_grant(struct worker *worker, const struct wire_grant *grant);
 void ship_report(struct worker *worker); /* now and then: how far it is */
 

@@ -1,4 +1,5 @@
-/* See snap.h. One mutex guards all but the images: these belong to whom the flags name (`copying`: the compute thread, `busy`: our own). */
+/* See snap.h. One mutex guards all but the images: these belong to whom the flags name (`copying`: the compute thread,
+ * `busy`: our own). */
 #include "gpu/train/snap.h"
 
 #include <inttypes.h>
@@ -58,14 +59,16 @@ static void drop_ready(struct snap *snap)
     snap->ready_count = 0;
 }
 
-static struct snap_piece encode(const struct snap *snap, enum wire_type type, const void *message, uint64_t version, size_t room)
+static struct snap_piece encode(const struct snap *snap, enum wire_type type, const void *message, uint64_t version,
+                                size_t room)
 {
     struct buf buf;
     struct why why = {0};
     buf_init(&buf, room);
     if (!buf_reserve(&buf, room) || wire_encode((uint16_t)type, message, &buf, &why) < 0)
         BUG("%s", why.text);
-    return (struct snap_piece){.type = type, .version = version, .payload = buf.data, .bytes = buf_used(&buf), .of = (uint32_t)snap->chunks};
+    return (struct snap_piece){
+        .type = type, .version = version, .payload = buf.data, .bytes = buf_used(&buf), .of = (uint32_t)snap->chunks};
 }
 
 static struct snap_piece make_header(const struct snap *snap)
@@ -247,7 +250,8 @@ uint64_t snap_version(struct snap *snap)
 
 /* ---- life ---- */
 
-int snap_new(struct loop *loop, const struct stage_shape *shape, loop_cb *ready, void *arg, struct snap **snap, struct why *why)
+int snap_new(struct loop *loop, const struct stage_shape *shape, loop_cb *ready, void *arg, struct snap **snap,
+             struct why *why)
 {
     struct snap *made = mem_new(sizeof *made);
     made->words = (uint64_t)stage_word_count(shape);

@@ -1,4 +1,5 @@
-/* Matrices that another program made: text files of "NAME ROWS COLUMNS" and then the rows. A name that is not there fails the test. */
+/* Matrices that another program made: text files of "NAME ROWS COLUMNS" and then the rows. A name that is not there fails
+ * the test. */
 #ifndef KEDGE_TESTS_GOLDEN_H
 #define KEDGE_TESTS_GOLDEN_H
 

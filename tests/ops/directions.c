@@ -1,6 +1,6 @@
 /*
- * Singular directions against LAPACK's on stored matrices with a gap in the spectrum and without; against what is known of made ones;
- * the same bits twice; warm starts; degenerate shapes; the small eigenproblem.
+ * Singular directions against LAPACK's on stored matrices with a gap in the spectrum and without; against what is known of
+ * made ones; the same bits twice; warm starts; degenerate shapes; the small eigenproblem.
  */
 #include "gpu/math/subspace.h"
 
@@ -27,8 +27,8 @@ static struct found find(const float *matrix, int64_t rows, int64_t columns, int
     struct why why = {0};
     struct subspace *subspace = subspace_new(cpu.ops, cpu.device, rows, columns, rank, &why);
     assert_non_null(subspace);
-    struct found found = {mem_array((size_t)(rows * rank), 4), mem_array((size_t)(columns * rank), 4), mem_array((size_t)rank, 4),
-                          mem_array((size_t)(columns * subspace_width(rows, columns, rank)), 4)};
+    struct found found = {mem_array((size_t)(rows * rank), 4), mem_array((size_t)(columns * rank), 4),
+                          mem_array((size_t)rank, 4), mem_array((size_t)(columns * subspace_width(rows, columns, rank)), 4)};
     if (warm)
         memcpy(found.start, warm->start, (size_t)(columns * subspace_width(rows, columns, rank)) * 4);
     float *device = backend_tensor(&cpu, matrix, rows * columns);
@@ -61,7 +61,8 @@ static void check_orthonormal(const float *a, int64_t rows, int64_t rank)
 /* Sine of the largest angle between the spaces that the columns of two matrices [rows, rank] span. */
 static double angle(const float *ours, const double *theirs, int64_t rows, int64_t rank)
 {
-    double *cosines = mem_array((size_t)(rank * rank), sizeof(double)), *gram = mem_array((size_t)(rank * rank), sizeof(double));
+    double *cosines = mem_array((size_t)(rank * rank), sizeof(double)),
+           *gram = mem_array((size_t)(rank * rank), sizeof(double));
     double *values = mem_array((size_t)rank, sizeof(double)), *vectors = mem_array((size_t)(rank * rank), sizeof(double));
     for (int64_t i = 0; i < rank * rank; i++)
         for (int64_t r = 0; r < rows; r++)
@@ -182,15 +183,16 @@ static void eigenvalues_of_a_known_matrix(void **state)
     (void)state;
     double a[9] = {2, -1, 0, -1, 2, -1, 0, -1, 2}, values[3], vectors[9];
     subspace_eigen(a, 3, values, vectors);
-    assert_true(fabs(values[0] - 2 - sqrt(2)) < 1e-12 && fabs(values[1] - 2) < 1e-12 && fabs(values[2] - 2 + sqrt(2)) < 1e-12);
+    assert_true(fabs(values[0] - 2 - sqrt(2)) < 1e-12 && fabs(values[1] - 2) < 1e-12 &&
+                fabs(values[2] - 2 + sqrt(2)) < 1e-12);
     assert_true(fabs(fabs(vectors[0]) - 0.5) < 1e-12 && fabs(fabs(vectors[3]) - sqrt(0.5)) < 1e-12);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lapack_finds_the_same),   cmocka_unit_test(the_same_bits_twice),
-        cmocka_unit_test(a_warm_start_goes_on),    cmocka_unit_test(degenerate_matrices),
+        cmocka_unit_test(lapack_finds_the_same),         cmocka_unit_test(the_same_bits_twice),
+        cmocka_unit_test(a_warm_start_goes_on),          cmocka_unit_test(degenerate_matrices),
         cmocka_unit_test(eigenvalues_of_a_known_matrix),
     };
     backend_open(&cpu, 1);

@@ -1,6 +1,6 @@
 /*
- * Spectral correction: the published form on stored matrices that LAPACK filtered; the limits of every filter; meters against plain sums; two
- * halves tell signal from noise; NaN leaves no trace.
+ * Spectral correction: the published form on stored matrices that LAPACK filtered; the limits of every filter; meters
+ * against plain sums; two halves tell signal from noise; NaN leaves no trace.
  */
 #include "gpu/math/filter.h"
 
@@ -79,7 +79,8 @@ static void bench_anchor(struct bench *b, const float *anchor)
     subspace_find(subspace, matrix, b->m, b->n, rank, 12, 1, start, &(struct subspace_result){left, right, b->singular});
     b->left = backend_tensor(&cpu, left, b->m * rank);
     b->right = backend_tensor(&cpu, right, b->n * rank);
-    b->basis = (struct filter_basis){rank, b->left, b->right, b->singular, cpu.ops->sum_squares(cpu.device, matrix, b->m * b->n)};
+    b->basis = (struct filter_basis){rank, b->left, b->right, b->singular,
+                                     cpu.ops->sum_squares(cpu.device, matrix, b->m * b->n)};
     cpu.ops->free(cpu.device, matrix);
     subspace_free(subspace);
     mem_free(start);
@@ -187,7 +188,8 @@ static void perfect_and_orthogonal_anchors(void **state)
         bench_anchor(&b, a);
         bench_reopen(&b);
         meters = apply(&b, g, half, 1, out);
-        assert_true(fabs(meters.aligned) < 1e-4 * sqrt(meters.gradient * meters.anchor) && meters.inside < 1e-6 * meters.gradient);
+        assert_true(fabs(meters.aligned) < 1e-4 * sqrt(meters.gradient * meters.anchor) &&
+                    meters.inside < 1e-6 * meters.gradient);
         if (kind == FILTER_TIKHONOV) /* nothing of it passes, */
             assert_true(square(out, NULL, CELLS) < 1e-6 * meters.gradient);
         else /* or all: the halves agree outside of the basis */
@@ -249,8 +251,8 @@ static double cosine(const float *a, const float *b)
     return ab / sqrt(square(a, NULL, CELLS) * square(b, NULL, CELLS));
 }
 
-/* A rank-3 signal under noise of three times its norm, with an anchor that is only partly right: each filter points closer to the signal
- * than the raw gradient does; what the halves say of signal and noise is right within sampling. */
+/* A rank-3 signal under noise of three times its norm, with an anchor that is only partly right: each filter points closer
+ * to the signal than the raw gradient does; what the halves say of signal and noise is right within sampling. */
 static void noise_is_taken_out(void **state)
 {
     (void)state;
@@ -309,7 +311,8 @@ static void norms_and_fading(void **state)
     meters = apply(&b, g, half, 0.5, out);
     assert_true(fabs(square(out, NULL, CELLS) - meters.signal) < 1e-4 * meters.gradient);
     bench_close(&b);
-    assert_true(filter_fade(0, 50) >= 1 && filter_fade(50, 50) >= 1 && filter_fade(100, 50) <= 0 && filter_fade(1000, 50) <= 0);
+    assert_true(filter_fade(0, 50) >= 1 && filter_fade(50, 50) >= 1 && filter_fade(100, 50) <= 0 &&
+                filter_fade(1000, 50) <= 0);
     assert_true(fabs(filter_fade(75, 50) - 0.5) < 1e-12);
 }
 
@@ -338,10 +341,14 @@ static void non_finite_leaves_no_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_published_form),         cmocka_unit_test(identities_bit_for_bit),
-        cmocka_unit_test(perfect_and_orthogonal_anchors), cmocka_unit_test(vectors_and_one_direction),
-        cmocka_unit_test(averaging_before_or_after),  cmocka_unit_test(noise_is_taken_out),
-        cmocka_unit_test(norms_and_fading),           cmocka_unit_test(non_finite_leaves_no_trace),
+        cmocka_unit_test(the_published_form),
+        cmocka_unit_test(identities_bit_for_bit),
+        cmocka_unit_test(perfect_and_orthogonal_anchors),
+        cmocka_unit_test(vectors_and_one_direction),
+        cmocka_unit_test(averaging_before_or_after),
+        cmocka_unit_test(noise_is_taken_out),
+        cmocka_unit_test(norms_and_fading),
+        cmocka_unit_test(non_finite_leaves_no_trace),
     };
     backend_open(&cpu, 1);
     cmocka_set_message_output(CM_OUTPUT_STDOUT);

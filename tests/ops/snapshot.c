@@ -1,7 +1,7 @@
 /*
- * Snapshots from stages to the anchor's images, without a network: for 50 versions of weights that training moves, the image that is held is
- * the stages' weights word for word; a damaged chunk comes again whole; a road that is lost in the middle goes on where it was; an anchor
- * that forgot everything gets all of it; a version that was given up leaves no trace.
+ * Snapshots from stages to the anchor's images, without a network: for 50 versions of weights that training moves, the image
+ * that is held is the stages' weights word for word; a damaged chunk comes again whole; a road that is lost in the middle
+ * goes on where it was; an anchor that forgot everything gets all of it; a version that was given up leaves no trace.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -22,8 +22,16 @@ enum { STAGES = 2 };
 
 static struct backend cpu;
 static struct loop *loop;
-static const struct model_shape model = {.hidden = 96, .layers = 5, .heads = 4, .kv_heads = 2, .ffn = 1024, .vocabulary = 4096, .head_width = 24,
-                                         .rope_theta = 10000, .norm_epsilon = 1e-5f, .tied = true};
+static const struct model_shape model = {.hidden = 96,
+                                         .layers = 5,
+                                         .heads = 4,
+                                         .kv_heads = 2,
+                                         .ffn = 1024,
+                                         .vocabulary = 4096,
+                                         .head_width = 24,
+                                         .rope_theta = 10000,
+                                         .norm_epsilon = 1e-5f,
+                                         .tied = true};
 
 struct world {
     struct stage *stages[STAGES];
@@ -40,8 +48,14 @@ static void nothing(void *arg)
 
 static struct stage_shape shape_of(int first, int layers)
 {
-    return (struct stage_shape){.model = model, .first_layer = first, .layers = layers, .first = first == 0, .last = first + layers == 5,
-                                .sequences = 1, .tokens = 4, .slots = 1};
+    return (struct stage_shape){.model = model,
+                                .first_layer = first,
+                                .layers = layers,
+                                .first = first == 0,
+                                .last = first + layers == 5,
+                                .sequences = 1,
+                                .tokens = 4,
+                                .slots = 1};
 }
 
 static void open_assembly(struct world *w)
@@ -291,7 +305,11 @@ static void strangers_are_refused(void **state)
     struct why why = {0};
     (void)state;
     struct stage_shape shape = shape_of(0, 3);
-    struct wire_snapshot right = {.version = 1, .layers = 3, .chunks = (uint32_t)chunks_of(0), .words = (uint64_t)stage_word_count(&shape)}, wrong;
+    struct wire_snapshot right = {.version = 1,
+                                  .layers = 3,
+                                  .chunks = (uint32_t)chunks_of(0),
+                                  .words = (uint64_t)stage_word_count(&shape)},
+                         wrong;
     assert_int_equal(assembly_begin(w.assembly, 0, &right, &why), 0);
     wrong = right, wrong.layers = 4;
     assert_int_equal(assembly_begin(w.assembly, 1, &wrong, &why), ERR_INVALID);
@@ -324,8 +342,12 @@ static void directions_wait_for_their_step(void **state)
     matrices_list(&shape, matrices);
     for (uint64_t version = 1; version <= 3; version++)
         for (uint16_t i = 0; i < 14; i++) {
-            struct wire_basis basis = {.version = version, .matrix = i, .matrices = 14, .rows = (uint32_t)matrices[i].rows,
-                                       .columns = (uint32_t)matrices[i].columns, .rank = (uint16_t)matrices_rank(&matrices[i], 8),
+            struct wire_basis basis = {.version = version,
+                                       .matrix = i,
+                                       .matrices = 14,
+                                       .rows = (uint32_t)matrices[i].rows,
+                                       .columns = (uint32_t)matrices[i].columns,
+                                       .rank = (uint16_t)matrices_rank(&matrices[i], 8),
                                        .body = {body, (uint32_t)matrices_basis_bytes(&matrices[i], 8)}};
             struct wire_basis wrong = basis;
             wrong.rows++;
@@ -348,9 +370,12 @@ static void directions_wait_for_their_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fifty_versions_are_the_same_words), cmocka_unit_test(a_damaged_chunk_comes_again),
-        cmocka_unit_test(a_lost_road_goes_on_where_it_was),  cmocka_unit_test(what_is_given_up_leaves_no_trace),
-        cmocka_unit_test(strangers_are_refused),             cmocka_unit_test(directions_wait_for_their_step),
+        cmocka_unit_test(fifty_versions_are_the_same_words),
+        cmocka_unit_test(a_damaged_chunk_comes_again),
+        cmocka_unit_test(a_lost_road_goes_on_where_it_was),
+        cmocka_unit_test(what_is_given_up_leaves_no_trace),
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(directions_wait_for_their_step),
     };
     struct why why = {0};
     backend_open(&cpu, 1);

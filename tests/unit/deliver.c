@@ -1,5 +1,5 @@
-/* When snapshots go and how fast: just in time on a free road, below what activations need on a full one, never less than the floor; a road
- * that gets half as fast is seen in the pace. */
+/* When snapshots go and how fast: just in time on a free road, below what activations need on a full one, never less than
+ * the floor; a road that gets half as fast is seen in the pace. */
 #include "scheduler/deliver.h"
 
 #include <math.h>
@@ -50,7 +50,8 @@ static void activations_keep_their_road(void **state)
     assert_true(p.limited && fabs(p.rate_bps - 4 * MBIT) < 1);
 }
 
-/* A simulation: 40 MB of difference every 20 steps of 1.4 s on a road of 200 Mbit/s that activations fill by half, then of 100 Mbit/s. */
+/* A simulation: 40 MB of difference every 20 steps of 1.4 s on a road of 200 Mbit/s that activations fill by half, then of
+ * 100 Mbit/s. */
 static void half_the_rate_still_holds_the_goal(void **state)
 {
     (void)state;
@@ -80,10 +81,8 @@ static void steps_of_use_and_of_the_next(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seconds_left_are_the_goal_s),
-        cmocka_unit_test(a_free_road_is_used_just_in_time),
-        cmocka_unit_test(activations_keep_their_road),
-        cmocka_unit_test(half_the_rate_still_holds_the_goal),
+        cmocka_unit_test(seconds_left_are_the_goal_s),  cmocka_unit_test(a_free_road_is_used_just_in_time),
+        cmocka_unit_test(activations_keep_their_road),  cmocka_unit_test(half_the_rate_still_holds_the_goal),
         cmocka_unit_test(steps_of_use_and_of_the_next),
     };
     cmocka_set_message_output(CM_OUTPUT_STDOUT);

@@ -1,4 +1,5 @@
-/* Chunks of snapshots: there and back without a loss, whatever the words; small steps make small chunks; what is not exactly right is refused. */
+/* Chunks of snapshots: there and back without a loss, whatever the words; small steps make small chunks; what is not exactly
+ * right is refused. */
 #include "gpu/train/delta.h"
 
 #include <math.h>
@@ -57,7 +58,8 @@ static void small_steps_make_small_chunks(void **state)
         base[i] = half_from_float(weights[i]);
         words[i] = half_from_float(weights[i] + moves[i]);
     }
-    double share = (double)there_and_back(base, COUNT) / (2.0 * COUNT), whole = (double)there_and_back(NULL, COUNT) / (2.0 * COUNT);
+    double share = (double)there_and_back(base, COUNT) / (2.0 * COUNT),
+           whole = (double)there_and_back(NULL, COUNT) / (2.0 * COUNT);
     assert_true(share < 0.15 && whole > 0.6);
     mem_free(weights);
     mem_free(moves);

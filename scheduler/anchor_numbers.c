@@ -1,0 +1,76 @@
+/* What the anchor and the correction of gradients tell in numbers: its validation losses, the meters of the stages summed up. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "scheduler/run_state.h"
+
+int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why)
+{
+    struct wire_run_state *state = &run->record->state.row;
+    struct wire_anchor_row *row = anchor_row(run);
+    if (sample->kind != STAMP_EVALUATE || sample->step > state->steps)
+        return why_set(why, ERR_INVALID, "the anchor samples step %" PRIu64 " of a run of %" PRIu64, sample->step,
+                       state->steps);
+    row->validation_loss = sample->loss;
+    row->validation_version = sample->step + 1;
+    if (sample->step > state->validation_step || isnan(state->validation_loss)) {
+        state->validation_loss = sample->loss;
+        state->validation_step = sample->step;
+        record_touch(run->record, &run->record->state.version);
+    }
+    return 0;
+}
+
+static void add_meter(struct wire_meter *sum, const struct wire_meter *one)
+{
+    sum->step = one->step > sum->step ? one->step : sum->step;
+    sum->version = one->version > sum->version ? one->version : sum->version;
+    sum->mix = one->mix > sum->mix ? one->mix : sum->mix;
+    sum->matrices = (uint16_t)(sum->matrices + one->matrices);
+    sum->gradient += one->gradient;
+    sum->corrected += one->corrected;
+    sum->changed += one->changed;
+    sum->anchor += one->anchor;
+    sum->aligned += one->aligned;
+    sum->inside += one->inside;
+    sum->signal += one->signal;
+    sum->noise += one->noise;
+}
+
+static double ratio(double one, double other)
+{
+    return other > 0 ? one / other : (double)NAN;
+}
+
+static void sum_meters(struct run *run)
+{
+    struct wire_meter all = {0};
+    struct wire_anchor_row *row = anchor_row(run);
+    for (int c = 0; c < MATRIX_CLASSES; c++) {
+        struct record_meter *record = &run->record->meters[c];
+        struct wire_meter sum = {.matrix_class = (uint8_t)c};
+        for (int s = 0; s < run->plan.stages_per_replica; s++)
+            add_meter(&sum, &run->anchor.meters[s][c]);
+        record->row = sum;
+        record_touch(run->record, &record->version);
+        add_meter(&all, &sum);
+    }
+    row->mix = (double)all.mix;
+    row->cosine = ratio(all.aligned, sqrt(all.gradient * all.anchor));
+    row->inside = all.anchor > 0 ? ratio(all.inside, all.gradient) : (double)NAN;
+    row->norm_ratio = sqrt(ratio(all.corrected, all.gradient));
+    row->changed = sqrt(ratio(all.changed, all.corrected));
+    row->noise = all.signal + all.noise > 0 ? ratio(all.noise, all.gradient) : (double)NAN;
+}
+
+int anchor_meter(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_meter *meter = payload;
+    if (meter->step > run->record->state.row.steps)
+        return why_set(why, ERR_INVALID, "%s meters step %" PRIu64, process->record->row.process, meter->step);
+    if (process->stage->replica != 0)
+        return 0;
+    run->anchor.meters[process->stage->stage][meter->matrix_class] = *meter;
+    sum_meters(run);
+    return 0;
+}

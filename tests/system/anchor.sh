@@ -1,8 +1,8 @@
 #!/bin/sh
 # The anchor as a process: snapshots come whole, its directions are used at the step that anchor.staleness says, gradients are corrected and the
 # model learns; with mix 0 every loss is the same bits as without an anchor; nobody waits for one that stands still or dies, and the next one
-# takes its place; its knob, its commands, its lifeboat.
-# seconds: 240
+# takes its place; its knob, its commands, its lifeboat; two replicas.
+# seconds: 300
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have looked at what the anchor says"
 
@@ -34,6 +34,14 @@ for filter in tikhonov wiener; do
     nothing_left "$filter" || fail "after $filter"
     [ -s "$(run_folder $filter)/lifeboat/model.safetensors" ] || fail "$filter: no lifeboat"
 done
+
+# ---- two replicas: what they have in common goes out, all their stages get the directions ----
+anchored two replicas.count=2 sync.every=10 anchor.filter=wiener
+kedge run "$TMP/two.ini" --headless >"$TMP/out" 2>&1 || fail "two: $(cat "$TMP/out")"
+[ "$(anchor_of two '["used"] is not None and abs(j["anchor"]["staleness_steps"] - 8) <= 3')" = True ] || fail "two: $(kedge anchor two) $(kedge events two)"
+! has_event two drift || fail "two: $(kedge events two)"
+kedge status two --json | json 'j["validation_loss"] < j["first_validation_loss"] - 0.5' | grep -qx True || fail "two did not learn: $(kedge status two)"
+nothing_left two || fail "after two"
 
 # ---- without an anchor, gradients shrunk by themselves ----
 profile shrink run.steps=10 anchor.filter=shrink anchor.rank=16

@@ -167,6 +167,8 @@ int main(void)
         seconds = upload_seconds(loop, &sshd, NULL, 2);
         two = seconds < two ? seconds : two;
     }
+    printf("upload of %.0f MiB on loopback: scp %.2f s, ours %.2f s = %.2f of scp's speed, over two sessions %.2f s = %.2f\n", mib, scp,
+           ours, scp / ours, two, scp / two);
     const struct slow_settings far = {.rate_bps = 200000000, .delay_ns = 50 * CLOCK_MS};
     double plain = plain_seconds(loop, (uint64_t)bytes, &far), slow = upload_seconds(loop, &sshd, &far, 1);
     printf("upload of %.0f MiB, 200 Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, plain,

@@ -106,6 +106,10 @@ enum paint wait_explain(const struct state *state, const struct wait_road *road,
 {
     char age[WORDS];
     uint64_t old_ns = state_age_ns(state, now_ns);
+    if (road->down && !road->live && !state->has_run) {
+        snprintf(out, size, "there is nothing to show: %s", road->down_reason);
+        return PAINT_BAD;
+    }
     if (road->down && !state_is_over(state)) {
         words_age(style, now_ns - road->down_since_ns, age, sizeof age);
         snprintf(out, size, "no road to the scheduler for %s (%s); the workers train on, this console tries again", age,

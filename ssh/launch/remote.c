@@ -219,7 +219,9 @@ static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
 {
     struct remote *remote = arg;
     struct why why = {0};
-    if (err && remote->state == REMOTE_LOOKING) {
+    if (err) {
+        if (remote->state != REMOTE_LOOKING) /* the session was lost before, and comes again */
+            return;
         if (strstr(reason, "No space left") || strstr(reason, "quota exceeded"))
             fail(remote, ERR_FULL, "host %s: the disk is full: %s", host_name(remote), reason);
         else

@@ -233,7 +233,7 @@ static const struct bad_frame bad_first[] = { /* as the first frame of a message
     {"another run", {GOOD, .frame_bytes = 100, .run_id = RUN_ID + 1}},
     {"another run", {GOOD, .frame_bytes = 100, .run_id = 0}},
     {"unknown message type 0", {GOOD, .frame_bytes = 100, .type = 0}},
-    {"unknown message type 80", {GOOD, .frame_bytes = 100, .type = 80}},
+    {"unknown message type 10", {GOOD, .frame_bytes = 100, .type = 10}},
     {"unknown message type 65535", {GOOD, .frame_bytes = 100, .type = 65535}},
     {"came on lane 0 (control), it belongs on lane act", {GOOD, .frame_bytes = 100, .lane = LANE_CONTROL}},
     {"came on lane 5 (unknown)", {GOOD, .frame_bytes = 100, .lane = LANE_COUNT}},

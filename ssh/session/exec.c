@@ -298,6 +298,8 @@ static void exec_on_road(void *arg)
     struct exec *exec = arg;
     struct why why = {0};
     uint8_t bytes[8192];
+    if (exec->ended)
+        return; /* until it is freed, a road that broke may still stir */
     int err = exec->standing ? 0 : road_start(exec->road, &why);
     if (err == ERR_AGAIN)
         return;

@@ -327,38 +327,28 @@ static uint64_t all_bits(int count)
     return count >= 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1;
 }
 
-static struct anchor_pending *pending_of(struct anchor *anchor, uint64_t version)
+static struct deliver_directions *pending_of(struct anchor *anchor, uint64_t version)
 {
-    struct anchor_pending *oldest = &anchor->pending[0];
+    struct deliver_directions *oldest = &anchor->pending[0];
     for (int i = 0; i < ANCHOR_PENDING; i++) {
         if (anchor->pending[i].version == version)
             return &anchor->pending[i];
         oldest = anchor->pending[i].version < oldest->version ? &anchor->pending[i] : oldest;
     }
-    *oldest = (struct anchor_pending){.version = version};
+    *oldest = (struct deliver_directions){.version = version};
     return oldest;
 }
 
-/* The oldest version that all stages hold and nobody was told of is told when the newest before it is about to be used: one
- * at a time, since a stage gives up what is older than what it takes. */
 static void agree(struct run *run)
 {
     struct anchor *anchor = &run->anchor;
-    uint64_t newest = newest_step(run);
-    struct anchor_pending *next = NULL;
-    for (int i = 0; i < ANCHOR_PENDING; i++) {
-        struct anchor_pending *pending = &anchor->pending[i];
-        bool held = pending->version > anchor->used && pending->holders == all_bits(run->plan.stage_count);
-        if (held && (!next || pending->version < next->version))
-            next = pending;
-    }
-    if (!next)
+    struct wire_use use = {0};
+    int chosen = deliver_choose(anchor->pending, ANCHOR_PENDING, all_bits(run->plan.stage_count), anchor->used,
+                                (uint64_t)run->profile.anchor_staleness, newest_step(run), &use.from_step);
+    if (chosen < 0)
         return;
-    uint64_t from = deliver_use_step(next->version, (uint64_t)run->profile.anchor_staleness, newest);
-    if (next->told || from > newest + 3)
-        return;
-    struct wire_use use = {.version = next->version, .from_step = from};
-    next->told = true;
+    use.version = anchor->pending[chosen].version;
+    anchor->pending[chosen].told_from = use.from_step;
     for (int i = 0; i < run->plan.stage_count; i++)
         if (run->plan.stages[i].stage == 0)
             run_send(run, processes_stage(&run->processes, i), WIRE_USE, &use);
@@ -368,7 +358,7 @@ static void tell_use_again(struct run *run)
 {
     for (int i = 0; i < ANCHOR_PENDING; i++)
         if (run->anchor.pending[i].version > run->anchor.used)
-            run->anchor.pending[i].told = false;
+            run->anchor.pending[i].told_from = 0;
 }
 
 void anchor_welcome(struct run *run, struct process *process)
@@ -454,7 +444,6 @@ static void on_used(struct run *run, struct process *process, const struct wire_
     if (process->stage->replica != 0 || mark->version <= anchor->used)
         return;
     anchor->used = mark->version;
-    anchor->used_step = mark->step;
     struct wire_anchor_row *row = anchor_row(run);
     row->used = mark->version;
     row->staleness = (double)(mark->step - mark->version);

@@ -26,13 +26,6 @@ struct anchor_part { /* of the snapshot on its way, of one stage of replica 0 */
     double done; /* share of its chunks */
 };
 
-struct anchor_pending {
-    uint64_t version; /* 0: free */
-    uint64_t holders; /* bit per stage of the plan */
-    bool told;
-    uint64_t used_by; /* bit per replica */
-};
-
 struct anchor {
     bool asked; /* SPAWN was sent for this incarnation */
     uint64_t started_ns[ANCHOR_LIVES];
@@ -48,8 +41,8 @@ struct anchor {
     bool late_told;
     double share, compute_seconds; /* newest measured; 0 = unknown */
     uint64_t granted_ns;
-    struct anchor_pending pending[ANCHOR_PENDING];
-    uint64_t used, used_step;
+    struct deliver_directions pending[ANCHOR_PENDING];
+    uint64_t used;
     struct wire_meter meters[PROFILE_MAX_STAGES][MATRIX_CLASSES];
 };
 

@@ -29,11 +29,24 @@ struct deliver_pace {
     bool limited;    /* the goal wants more than the road has left */
 };
 
+struct deliver_directions { /* what the anchor found of one version */
+    uint64_t version;       /* 0: free */
+    uint64_t holders;       /* bit per stage */
+    uint64_t told_from;     /* the step from which it was said to be used; 0 = nobody was told */
+};
+
 /* Seconds until the whole snapshot must be at the anchor; may be negative: it is late. */
 double deliver_seconds_left(const struct deliver_goal *goal);
 void deliver_pace(const struct deliver_road *road, double seconds_left, struct deliver_pace *pace);
 /* The step from which directions of this version are used, when all stages hold them after step `newest`. */
 uint64_t deliver_use_step(uint64_t version, uint64_t staleness, uint64_t newest);
+/*
+ * Which of `all` is told now, and from which step it is used; −1: none. The newest that `everyone` holds and whose time has come, one
+ * at a time: a stage gives up what is older than what it takes. What was told and not used when its step has passed was too old for
+ * the stages, and holds up nobody.
+ */
+int deliver_choose(const struct deliver_directions *all, int count, uint64_t everyone, uint64_t used, uint64_t staleness,
+                   uint64_t newest, uint64_t *from);
 /* Is it time for the next snapshot? `last` 0: there was none. */
 bool deliver_is_due(uint64_t last, uint64_t every, uint64_t newest);
 

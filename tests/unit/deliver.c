@@ -78,12 +78,36 @@ static void steps_of_use_and_of_the_next(void **state)
     assert_true(deliver_is_due(0, 20, 0) && deliver_is_due(1, 20, 20) && !deliver_is_due(1, 20, 19));
 }
 
+/* Directions that nobody used, because they came too late, do not stand before newer ones. */
+static void the_newest_that_is_due_is_told(void **state)
+{
+    (void)state;
+    struct deliver_directions all[] = {{100, 3, 0}, {0, 0, 0}, {120, 3, 0}, {140, 1, 0}};
+    uint64_t from = 0;
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 110, &from), -1); /* too early */
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 117, &from), 0);
+    assert_int_equal(from, 120);
+    all[0].told_from = 120;
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 122, &from), -1); /* on its way */
+    assert_int_equal(deliver_choose(all, 4, 3, 100, 20, 136, &from), -1);
+    assert_int_equal(deliver_choose(all, 4, 3, 100, 20, 137, &from), 2);
+    assert_int_equal(from, 140);
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 124, &from), -1); /* never used, and the next is not due */
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 400, &from), 2);
+    assert_int_equal(from, 402);
+    all[3].holders = 3;
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 400, &from), 3);
+    all[3].told_from = 402;
+    assert_int_equal(deliver_choose(all, 4, 3, 0, 20, 405, &from), -1);
+    assert_int_equal(deliver_choose(all, 4, 3, 140, 20, 405, &from), -1); /* the older ones are done with */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seconds_left_are_the_goal_s),  cmocka_unit_test(a_free_road_is_used_just_in_time),
         cmocka_unit_test(activations_keep_their_road),  cmocka_unit_test(half_the_rate_still_holds_the_goal),
-        cmocka_unit_test(steps_of_use_and_of_the_next),
+        cmocka_unit_test(steps_of_use_and_of_the_next), cmocka_unit_test(the_newest_that_is_due_is_told),
     };
     cmocka_set_message_output(CM_OUTPUT_STDOUT);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -171,107 +171,95 @@ int order_resume(const struct args *args, const struct style *style)
     return change_phase(args, ORDER_RESUME, PHASE_TRAINING);
 }
 
-/* ---- checkpoint ---- */
+/* ---- checkpoint, snapshot ---- */
 
-struct awaited {
-    uint64_t after; /* events that were there before */
-    const struct wire_event_row *event;
-    uint64_t version; /* of a snapshot: newer than this */
+/* What is ordered, and the event by which kedged says what came of it. */
+struct wish {
+    enum order_kind kind;
+    const char *codes[2];
+    double most_steps; /* it is through after so many, if all is well */
+    bool of_anchor;    /* only once the anchor holds weights that are newer than the order */
+    enum run_phase over; /* from this phase on nothing comes of it any more */
+    const char *unfinished;
 };
 
-/* Said by kedged when all stages have written theirs, or one could not. */
-static bool is_saved(struct client *client, void *arg)
+struct awaited {
+    const struct wish *wish;
+    uint64_t after; /* events that were there before */
+    uint64_t step;  /* of the run when it was ordered */
+    const struct wire_event_row *event;
+};
+
+static bool has_come(struct client *client, void *arg)
 {
     struct awaited *awaited = arg;
+    const struct wish *wish = awaited->wish;
     const struct state *state = client_state(client);
-    for (size_t i = 0; i < state->event_count && !awaited->event; i++)
-        if (state->events[i].id > awaited->after && strcmp(state->events[i].code, "checkpoint") == 0)
-            awaited->event = &state->events[i];
-    return awaited->event || state->run.phase > PHASE_FINISHED;
+    bool ripe = !wish->of_anchor || state->anchor.flipped > awaited->step;
+    for (size_t i = 0; ripe && i < state->event_count && !awaited->event; i++)
+        for (int code = 0; code < 2; code++)
+            if (state->events[i].id > awaited->after && wish->codes[code] &&
+                strcmp(state->events[i].code, wish->codes[code]) == 0)
+                awaited->event = &state->events[i];
+    return awaited->event || state->run.phase >= wish->over;
 }
 
-static int await_saved(struct visit *visit, struct awaited *awaited, struct why *why)
+static int await(struct visit *visit, struct awaited *awaited, struct why *why)
 {
     double step_seconds = client_state(visit->client)->run.step_seconds;
-    double steps = isfinite(step_seconds) ? 4 * step_seconds : 60;
-    uint64_t deadline_ns = client_timeouts(visit->client)->form_ns + (uint64_t)(fmin(steps, 86400) * 1e9);
-    int err = client_wait(visit->client, is_saved, awaited, deadline_ns, why);
+    double seconds = isfinite(step_seconds) ? awaited->wish->most_steps * step_seconds : 60;
+    uint64_t deadline_ns = client_timeouts(visit->client)->form_ns + (uint64_t)(fmin(seconds, 86400) * 1e9);
+    int err = client_wait(visit->client, has_come, awaited, deadline_ns, why);
     if (err)
         return err;
     if (!awaited->event)
-        return why_set(why, ERR_GONE, "the run '%s' ended before its weights were written", visit->run);
+        return why_set(why, ERR_GONE, "the run '%s' ended before %s", visit->run, awaited->wish->unfinished);
     if (awaited->event->level != EVENT_INFO)
         return why_set(why, ERR_SYSTEM, "%s", awaited->event->text);
     puts(awaited->event->text);
     return 0;
+}
+
+static int order_and_await(const struct args *args, const struct wish *wish)
+{
+    struct visit visit;
+    struct why why = {0};
+    struct wire_reply reply;
+    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    if (err)
+        return visit_fail(&why);
+    const struct wire_run_state *run = &client_state(visit.client)->run;
+    struct awaited awaited = {.wish = wish, .after = run->newest_event, .step = run->step};
+    err = refuse_record(&visit, &why);
+    if (!err)
+        err = client_order(visit.client, wish->kind, "", "", &reply, &why);
+    if (!err && reply.ledger) /* it is there already, and the reply says where */
+        puts(reply.text);
+    else if (!err)
+        err = await(&visit, &awaited, &why);
+    visit_end(&visit);
+    return err ? visit_fail(&why) : EXIT_DONE;
 }
 
 int order_checkpoint(const struct args *args, const struct style *style)
 {
-    struct visit visit;
-    struct why why = {0};
-    struct wire_reply reply;
+    static const struct wish wish = {.kind = ORDER_CHECKPOINT,
+                                     .codes = {"checkpoint"},
+                                     .most_steps = 4,
+                                     .over = PHASE_FINISHED + 1,
+                                     .unfinished = "its weights were written"};
     (void)style;
-    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
-    if (err)
-        return visit_fail(&why);
-    struct awaited awaited = {.after = client_state(visit.client)->run.newest_event};
-    err = refuse_record(&visit, &why);
-    if (!err)
-        err = client_order(visit.client, ORDER_CHECKPOINT, "", "", &reply, &why);
-    if (!err && reply.ledger)
-        puts(reply.text);
-    else if (!err)
-        err = await_saved(&visit, &awaited, &why);
-    visit_end(&visit);
-    return err ? visit_fail(&why) : EXIT_DONE;
-}
-
-/* ---- snapshot ---- */
-
-/* Said by kedged when all of it is at the anchor, or when it is given up. */
-static bool is_flipped(struct client *client, void *arg)
-{
-    struct awaited *awaited = arg;
-    const struct state *state = client_state(client);
-    for (size_t i = 0; i < state->event_count && !awaited->event; i++)
-        if (state->events[i].id > awaited->after && state->anchor.flipped > awaited->version &&
-            (strcmp(state->events[i].code, "snapshot") == 0 || strcmp(state->events[i].code, "snapshot-late") == 0))
-            awaited->event = &state->events[i];
-    return awaited->event || state->run.phase >= PHASE_FINISHED;
-}
-
-static int await_snapshot(struct visit *visit, struct awaited *awaited, struct why *why)
-{
-    double step_seconds = client_state(visit->client)->run.step_seconds;
-    double steps = isfinite(step_seconds) ? 100 * step_seconds : 60;
-    uint64_t deadline_ns = client_timeouts(visit->client)->form_ns + (uint64_t)(fmin(steps, 86400) * 1e9);
-    int err = client_wait(visit->client, is_flipped, awaited, deadline_ns, why);
-    if (err)
-        return err;
-    if (!awaited->event)
-        return why_set(why, ERR_GONE, "the run '%s' ended before the snapshot was whole", visit->run);
-    if (awaited->event->level != EVENT_INFO)
-        return why_set(why, ERR_SYSTEM, "%s", awaited->event->text);
-    puts(awaited->event->text);
-    return 0;
+    return order_and_await(args, &wish);
 }
 
 int order_snapshot(const struct args *args, const struct style *style)
 {
-    struct visit visit;
-    struct why why = {0};
-    struct wire_reply reply;
+    static const struct wish wish = {.kind = ORDER_SNAPSHOT,
+                                     .codes = {"snapshot", "snapshot-late"},
+                                     .most_steps = 100,
+                                     .of_anchor = true,
+                                     .over = PHASE_FINISHED,
+                                     .unfinished = "the snapshot was whole"};
     (void)style;
-    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
-    if (err)
-        return visit_fail(&why);
-    struct awaited awaited = {.after = client_state(visit.client)->run.newest_event, .version = client_state(visit.client)->run.step};
-    err = refuse_record(&visit, &why);
-    if (!err)
-        err = client_order(visit.client, ORDER_SNAPSHOT, "", "", &reply, &why);
-    if (!err)
-        err = await_snapshot(&visit, &awaited, &why);
-    visit_end(&visit);
-    return err ? visit_fail(&why) : EXIT_DONE;
+    return order_and_await(args, &wish);
 }

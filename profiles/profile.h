@@ -230,6 +230,10 @@ int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *pro
 /* May `name` have the value that it has in `changed`, in a run that began with `begun`? 0, or ERR_REFUSED with the reason: what the
  * table's range does not say (profile_live.c). */
 int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why);
+/* Are gradients corrected: by an anchor's directions, or shrunk by themselves? */
+bool profile_corrects(const struct profile *profile);
+/* 0, or ERR_REFUSED with why this live setting changes nothing in a run that began so. */
+int profile_check_effect(const struct profile *begun, const char *name, struct why *why);
 int profile_rounds_under_way(const struct profile *profile); /* most exchanges of a stage at a time: gpu/train/fragments.c */
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
 

@@ -50,8 +50,6 @@ static int check_every(const struct profile *begun, const struct profile *change
 
 static int check_rank(const struct profile *begun, const struct profile *changed, struct why *why)
 {
-    if (begun->sync_payload != SEND_POWERSGD)
-        return why_set(why, ERR_REFUSED, "sync.rank has no effect: sync.payload is not powersgd");
     if (changed->sync_rank > begun->sync_rank)
         return why_set(why, ERR_REFUSED,
                        "sync.rank = %" PRId64 " is more than the %" PRId64 " that the run began with and has memory for",
@@ -59,17 +57,42 @@ static int check_rank(const struct profile *begun, const struct profile *changed
     return 0;
 }
 
+bool profile_corrects(const struct profile *profile)
+{
+    return profile->anchor_filter == ANCHOR_SHRINK || (profile->anchor_host[0] && profile->anchor_filter != ANCHOR_NONE);
+}
+
+int profile_check_effect(const struct profile *begun, const char *name, struct why *why)
+{
+    bool averages = begun->sync_every == 1 && begun->sync_outer == OUTER_NONE;
+    const struct {
+        const char *name; /* a whole section when it ends with a dot */
+        bool idle;
+        const char *because;
+    } rules[] = {
+        {"mask.rate", begun->codec == CODEC_DENSE, "boundary.codec is dense"},
+        {"anchor.mix", !profile_corrects(begun), "no gradient is corrected: there is no anchor.host, and anchor.filter is not shrink"},
+        {"sync.", begun->replicas == 1, "there is one replica"},
+        {"sync.", averages, "gradients are averaged in every step"},
+        {"sync.outer_rate", begun->sync_outer == OUTER_NONE, "sync.outer is none"},
+        {"sync.rank", begun->sync_payload != SEND_POWERSGD, "sync.payload is not powersgd"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        size_t length = strlen(rules[i].name);
+        bool matches = rules[i].name[length - 1] == '.' ? strncmp(name, rules[i].name, length) == 0
+                                                        : strcmp(name, rules[i].name) == 0;
+        if (matches && rules[i].idle)
+            return why_set(why, ERR_REFUSED, "%s has no effect: %s", name, rules[i].because);
+    }
+    return 0;
+}
+
 int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why)
 {
-    if (strncmp(name, "sync.", 5) != 0)
-        return 0;
-    if (begun->replicas == 1)
-        return why_set(why, ERR_REFUSED, "%s has no effect: there is one replica", name);
-    if (begun->sync_every == 1 && begun->sync_outer == OUTER_NONE)
-        return why_set(why, ERR_REFUSED, "%s has no effect: gradients are averaged in every step", name);
-    if (strcmp(name, "sync.outer_rate") == 0 && begun->sync_outer == OUTER_NONE)
-        return why_set(why, ERR_REFUSED, "sync.outer_rate has no effect with sync.outer = none");
-    if (strcmp(name, "sync.every") == 0)
-        return check_every(begun, changed, why);
-    return strcmp(name, "sync.rank") == 0 ? check_rank(begun, changed, why) : 0;
+    int err = profile_check_effect(begun, name, why);
+    if (!err && strcmp(name, "sync.every") == 0)
+        err = check_every(begun, changed, why);
+    if (!err && strcmp(name, "sync.rank") == 0)
+        err = check_rank(begun, changed, why);
+    return err;
 }

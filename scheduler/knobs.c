@@ -79,6 +79,14 @@ static void restore(struct knobs *knobs)
     }
 }
 
+/* Rows are for what can be turned in this run; the others are refused with the reason. */
+static bool is_knob(const struct knobs *knobs, const struct field *field)
+{
+    char name[WIRE_NAME];
+    field_name(field, name, sizeof name);
+    return field->live && strcmp(field->section, "host") != 0 && profile_check_effect(&knobs->begun, name, NULL) == 0;
+}
+
 struct knobs *knobs_new(const struct profile *profile, int replicas, struct record *record)
 {
     BUG_IF(replicas < 1 || replicas > 64);
@@ -90,7 +98,7 @@ struct knobs *knobs_new(const struct profile *profile, int replicas, struct reco
     size_t count;
     const struct field *fields = field_all(&count);
     for (size_t i = 0; i < count; i++)
-        if (fields[i].live && strcmp(fields[i].section, "host") != 0)
+        if (is_knob(knobs, &fields[i]))
             set_row(knobs, &fields[i]);
     return knobs;
 }

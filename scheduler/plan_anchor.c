@@ -61,7 +61,7 @@ bool plan_is_for_anchor(const struct profile *profile, int host)
 uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *stage)
 {
     bool anchored = p->anchor_host[0] != '\0',
-         corrects = p->anchor_filter == ANCHOR_SHRINK || (anchored && p->anchor_filter != ANCHOR_NONE);
+         corrects = profile_corrects(p);
     uint64_t cells, elements, bytes, sum = 0;
     layer_sums(p, &cells, &elements, &bytes);
     if (corrects)

@@ -271,7 +271,7 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
         .half_moments = profile->moments == MOMENTS_BF16,
         .apart = profile->data_documents == DOCUMENTS_APART,
         .recompute = profile->recompute,
-        .corrects = correct_is_wanted(profile),
+        .corrects = profile_corrects(profile),
     };
 }
 

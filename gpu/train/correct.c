@@ -37,13 +37,6 @@ struct correct {
     bool filled; /* meters are of this step */
 };
 
-bool correct_is_wanted(const struct profile *profile)
-{
-    if (profile->anchor_filter == ANCHOR_SHRINK)
-        return true;
-    return profile->anchor_host[0] && profile->anchor_filter != ANCHOR_NONE;
-}
-
 _Static_assert((int)ANCHOR_SHRINK == (int)FILTER_SHRINK && (int)TAU_NOISE == (int)FILTER_NOISE &&
                    (int)NORM_SIGNAL == (int)FILTER_NORM_SIGNAL,
                "the table of settings and the filters have one order");
@@ -72,7 +65,7 @@ static int take_basis(struct compute *compute, struct corrected *matrix)
 int correct_load(struct compute *compute, const struct stage_shape *shape, struct why *why)
 {
     const struct profile *profile = &compute->settings.profile;
-    if (!correct_is_wanted(profile))
+    if (!profile_corrects(profile))
         return 0;
     struct correct *made = compute->correct = mem_new(sizeof *made);
     struct matrix *matrices;

@@ -185,7 +185,6 @@ void siblings_report(const struct compute *compute, struct wire_sample *sample);
 
 /* ---- correct.c: gradients, by the anchor's directions ---- */
 struct correct;
-bool correct_is_wanted(const struct profile *profile);
 int correct_load(struct compute *compute, const struct stage_shape *shape, struct why *why);
 void correct_free(struct compute *compute);
 int correct_switch(struct compute *compute);     /* to the version of the stamp */

@@ -18,7 +18,7 @@ static const struct command {
      "--folder RUN --name NAME --host NAME --head HOST:PORT --incarnation N --listen HOST:PORT [--announce HOST:PORT] "
      "[--timeout 10s] [--plain]",
      "be one pipeline stage; started by the agent", stage_main},
-    {"anchor", "as stage", "be the anchor of a run; started by the agent", anchor_main},
+    {"anchor", "(the options of stage)", "be the anchor of a run; started by the agent", anchor_main},
     {"probe", "FOLDER", "print the shape of a Hugging Face checkpoint as settings", probe_main},
     {"export", "--folder RUN DIR [--dtype f32|bf16|f16]", "write the newest weights of a run as a Hugging Face folder", export_main},
     {"data", "prepare --out FOLDER [--tokenizer MODEL] [--template NAME] [--skip-bad-lines] [--threads N] [--tokens-each N] FILE...",

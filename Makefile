@@ -28,7 +28,7 @@ PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:janss
 	ssh2:libssh2 curses:ncursesw zstd:libzstd
 OPTIONAL := cmocka:cmocka
 APT := gcc make pkg-config libevent-dev libssl-dev libinih-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-	libssh2-1-dev libncurses-dev libzstd-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps openssl iperf3
+	libssh2-1-dev libncurses-dev libzstd-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps python3 openssl iperf3
 
 $(O)/config.mk: Makefile tests/configure.sh
 	@mkdir -p $(O)

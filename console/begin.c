@@ -103,8 +103,7 @@ static void take_back(struct loop *loop, const struct profile *profile, const ch
 
 /* kedged, and with `only_head` false the agents; returns when all stand or one failed. */
 static int start_programs(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id,
-                          bool only_head,
-                          struct beginning *beginning)
+                          bool only_head, struct beginning *beginning)
 {
     const struct launch_options options = {.only_head = only_head, .accept_new = beginning->accept_new};
     beginning->ask = beginning->quiet ? NULL : ask_new(loop);

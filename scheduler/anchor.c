@@ -97,8 +97,7 @@ static void start(struct run *run, struct process *process)
         anchor->given_up = true;
         run_say(run, EVENT_ALERT, process, "anchor-down",
                 "the anchor ended %d times within ten minutes and is not started again; training goes "
-                "on without it",
-                ANCHOR_LIVES);
+                "on without it", ANCHOR_LIVES);
         say_row(run, "ended too often and is not started again");
         return;
     }

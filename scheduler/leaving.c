@@ -127,8 +127,7 @@ bool leaving_begin(struct run *run, int replica, const char *reason)
         return false;
     mark(run, replica);
     run_say(run, EVENT_ALERT, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica,
-            reason, leaving_count(run),
-            run->plan.replicas);
+            reason, leaving_count(run), run->plan.replicas);
     run->record->urgent = true;
     kill_processes(run, replica);
     for (int s = 0; s < run->plan.stages_per_replica; s++)

@@ -293,15 +293,13 @@ static int check_profile(const struct profile *p, struct why *why)
     if (p->heads < 1 || p->kv_heads < 1 || (!p->head_width && p->hidden % p->heads) || p->heads % p->kv_heads)
         return why_set(why, ERR_INVALID,
                        "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64
-                       " channels",
-                       p->heads, p->kv_heads, p->hidden);
+                       " channels", p->heads, p->kv_heads, p->hidden);
     double rows = (double)p->micro_batch * (double)p->sequence, 
            width = (double)(4 * p->hidden + 2 * p->ffn + 2 * p->heads) + 8 * (double)query_width(p);
     if (rows * (double)p->hidden * 4 > PROFILE_MESSAGE_BYTES)
         return why_set(why, ERR_INVALID,
                        "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is too large to be sent; make "
-                       "train.micro_batch or train.sequence smaller",
-                       p->micro_batch, p->sequence);
+                       "train.micro_batch or train.sequence smaller", p->micro_batch, p->sequence);
     if (rows * width * (double)p->layers * (double)p->micro_batches * 4 > 0x1p62) /* from here on 64 bits suffice */
         return why_set(why, ERR_INVALID, "the activations of %" PRId64 " micro-batches cannot be counted in 62 bits",
                        p->micro_batches);

@@ -101,8 +101,7 @@ void mask_scatter_gradient(struct device *device, float *dx, const float *values
 void pack_encode(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);
 void pack_decode(struct device *device, float *values, const uint8_t *packed, int64_t rows, int64_t columns, int format);
 void pack_levels(struct device *device, uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits,
-                 int64_t rows,
-                 int64_t columns, size_t row_bytes);
+                 int64_t rows, int64_t columns, size_t row_bytes);
 void pack_levels_back(struct device *device, float *z, const uint8_t *packed, const float *deviation, const uint8_t *bits,
                       int64_t rows, int64_t columns, size_t row_bytes);
 

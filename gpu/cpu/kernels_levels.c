@@ -41,8 +41,7 @@ static uint16_t row_scale(const float *z, const float *deviation, int64_t column
 }
 
 static void encode_block(uint32_t *restrict codes, const float *restrict z, const float *restrict step,
-                         const float *restrict half,
-                         int64_t count, float scale)
+                         const float *restrict half, int64_t count, float scale)
 {
     for (int64_t i = 0; i < count; i++) {
         float code = floorf(z[i] / (step[i] * scale)) + half[i], most = 2 * half[i] - 1;
@@ -53,8 +52,7 @@ static void encode_block(uint32_t *restrict codes, const float *restrict z, cons
 }
 
 static void levels_pack_rows(uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits, int64_t rows,
-                             int64_t columns,
-                             size_t row_bytes)
+                             int64_t columns, size_t row_bytes)
 {
     for (int64_t r = 0; r < rows; r++, z += columns, packed += row_bytes) {
         uint16_t scale = row_scale(z, deviation, columns);

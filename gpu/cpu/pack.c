@@ -27,8 +27,7 @@ void pack_decode(struct device *device, float *values, const uint8_t *packed, in
 }
 
 void pack_levels(struct device *device, uint8_t *packed, const float *z, const float *deviation, const uint8_t *bits,
-                 int64_t rows,
-                 int64_t columns, size_t row_bytes)
+                 int64_t rows, int64_t columns, size_t row_bytes)
 {
     const struct levels_kernels *kernels = device->kernels->levels;
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)

@@ -1,8 +1,9 @@
 /*
- * The codec interface: checks what comes in, and hands the work to the row of its kind. keep = 0 is dense whatever the kind,
- * so that evaluation and "mask off" are the same exchange.
+ * The codec interface: checks what comes in, and hands the work to the row of its kind. keep = 0 is dense whatever the
+ * kind, so that evaluation and "mask off" are the same exchange.
  *
- * Invariant: a decode touches its output only after every check has passed; a wrong use on the encoding side is our own bug.
+ * Invariant: a decode touches its output only after every check has passed; a wrong use on the encoding side is our own
+ * bug.
  */
 #include "gpu/math/codec.h"
 
@@ -126,8 +127,7 @@ static int check_settings(const struct codec_settings *s, struct why *why)
     if (s->max_rows < 1 || s->max_rows > ROWS_MAX || s->slots < 1 || s->slots > SLOTS_MAX)
         return why_set(why, ERR_INVALID,
                        "boundary %u: micro-batches of %lld tokens in %d slots; up to %d tokens in %d slots are "
-                       "possible",
-                       s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
+                       "possible", s->boundary, (long long)s->max_rows, s->slots, ROWS_MAX, SLOTS_MAX);
     return check_statistics(s, why);
 }
 

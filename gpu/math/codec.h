@@ -1,7 +1,7 @@
 /*
- * What crosses a stage boundary is made by a codec behind this one interface; the operator's mask rate and every comparison
- * at equal bytes go through it. One struct codec per side of a boundary; both sides have the same settings and the same
- * versioned state.
+ * What crosses a stage boundary is made by a codec behind this one interface; the operator's mask rate and every
+ * comparison at equal bytes go through it. One struct codec per side of a boundary; both sides have the same settings
+ * and the same versioned state.
  *
  *   sender   (earlier stage)  codec_encode(x) → bytes ─────────► codec_decode(bytes) → x̂   receiver (later stage)
  *   sender   codec_decode_gradient(bytes) → dx ◄──────── codec_encode_gradient(dx̂) → bytes  receiver

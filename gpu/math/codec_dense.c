@@ -1,6 +1,6 @@
 /*
- * The dense codec: every channel travels, in the format of the settings. It is what all others are compared with, and what
- * evaluation uses whatever the run's codec is.
+ * The dense codec: every channel travels, in the format of the settings. It is what all others are compared with, and
+ * what evaluation uses whatever the run's codec is.
  */
 #include "gpu/math/codec_kind.h"
 

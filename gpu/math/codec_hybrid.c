@@ -1,7 +1,7 @@
 /*
  * Half of the bytes for the principal directions in few-bit codes, the rest for channels of what those leave, chosen by
- * the shared random
- * mask: what no direction covers has a chance too. In both directions alike, each with its own directions.
+ * the shared random mask: what no direction covers has a chance too. In both directions alike, each with its own
+ * directions.
  *
  *   e = x − r,  a = Σ v_i·code(v_iᵀe),  x̂ = r + a + m ⊙ (e − a)     straight-through
  *
@@ -99,8 +99,7 @@ static void decode_codes(struct codec *codec, const struct codec_use *use, enum 
     codec->ops->levels_unpack(codec->device, z, bytes, part->device_deviation, part->device_bits, use->rows,
                               part->columns, row);
     codec->ops->matmul(codec->device, a, z, codec_state_at(codec, way, use->version)->vectors, use->rows, width,
-                       part->columns,
-                       part->columns, width, width, false, false, false);
+                       part->columns, part->columns, width, width, false, false, false);
 }
 
 static void encode(struct codec *codec, const struct codec_use *use, enum codec_way way, const float *e, uint8_t *out)
@@ -113,8 +112,7 @@ static void encode(struct codec *codec, const struct codec_use *use, enum codec_
     size_t row = (size_t)coded_bytes(s, codec_budget(s, use->keep, way));
     float *z = floats_at(codec, 0), *left = floats_at(codec, at.coded), *values = floats_at(codec, at.values);
     ops->matmul(codec->device, z, e, codec_state_at(codec, way, use->version)->vectors, use->rows, part->columns, width,
-                width,
-                width, part->columns, false, true, false);
+                width, width, part->columns, false, true, false);
     ops->levels_pack(codec->device, out, z, part->device_deviation, part->device_bits, use->rows, part->columns, row);
     if (!count)
         return;

@@ -1,11 +1,10 @@
 /*
- * The inside of a codec, for the files that make one: codec.c (the interface), codec_state.c (versions), codec_moments.c
- * (what is measured
- * and what is made of it), codec_reference.c (the reference of a token) and one small file per kind. A new kind is one
- * file with a
- * `const struct codec_kind_row` and one line in codec.c.
+ * The inside of a codec, for the files that make one: codec.c (the interface), codec_state.c (versions),
+ * codec_moments.c (what is measured and what is made of it), codec_reference.c (the reference of a token) and one small
+ * file per kind. A new kind is one file with a `const struct codec_kind_row` and one line in codec.c.
  *
- * A kind sees only uses that codec.c has checked, with keep > 0 unless the kind is dense: keep = 0 is dense for every kind.
+ * A kind sees only uses that codec.c has checked, with keep > 0 unless the kind is dense: keep = 0 is dense for every
+ * kind.
  */
 #ifndef KEDGE_MATH_CODEC_KIND_H
 #define KEDGE_MATH_CODEC_KIND_H

@@ -1,6 +1,6 @@
 /*
- * The mask codec: K of a token's H channels travel, one of each of K strata, chosen by Philox from (seed, boundary, step,
- * micro-batch, token). Both ends choose the same, so no indices travel.
+ * The mask codec: K of a token's H channels travel, one of each of K strata, chosen by Philox from (seed, boundary,
+ * step, micro-batch, token). Both ends choose the same, so no indices travel.
  *
  *   x̂ = r + g ⊙ m ⊙ (x − r)     r: the reference of the stamped version (none: 0); m: the chosen channels; g: the gain
  *   dx = g ⊙ m ⊙ dx̂             r and g are constants of the graph; rounding is straight-through

@@ -1,13 +1,13 @@
 /*
  * What the owner of a tensor measures of it, and the state that is made of that. Second moments of a micro-batch are
- * summed on the device
- * (fp32), joined with what was measured before on the host (fp64, decayed), and solved there (gpu/math/statistics.h):
+ * summed on the device (fp32), joined with what was measured before on the host (fp64, decayed), and solved there
+ * (gpu/math/statistics.h):
  *
  *   forward    FᵀF, FᵀX, XᵀX of features and activations → reference, then directions of what it leaves
  *   backward   GᵀG, divided by its mean diagonal: gradients shrink as training goes on, and only their shape counts
  *
- * Where the reference is a mean and there are no directions, only sums of columns are needed, and each version forgets the
- * one before.
+ * Where the reference is a mean and there are no directions, only sums of columns are needed, and each version forgets
+ * the one before.
  */
 #include "gpu/math/codec_kind.h"
 
@@ -109,8 +109,7 @@ void codec_measure(struct codec *codec, const struct codec_use *use, const float
                                codec->features + j * s->max_rows * rank,
                                rank, rank, rows, rank, rank, m, true, false, true);
         codec->ops->matmul(codec->device, moments->fx + i * rank * width, f, x, rank, width, rows, rank, width, width,
-                           true, false,
-                           true);
+                           true, false, true);
         add_columns(codec, moments->fresh_f + i * rank, moments->f, f, rows, rank);
     }
     add_columns(codec, moments->fresh_x, moments->x, x, rows, width);
@@ -127,8 +126,7 @@ void codec_measure_gradient(struct codec *codec, const struct codec_use *use, co
     if (!codec_has_state(s, CODEC_BACKWARD))
         return;
     codec->ops->matmul(codec->device, moments->products, dx, dx, s->width, s->width, use->rows, s->width, s->width,
-                       s->width, true,
-                       false, true);
+                       s->width, true, false, true);
     moments->rows += (double)use->rows;
 }
 

@@ -1,5 +1,6 @@
 /*
- * The reference: what stands in for an activation before anything of it has travelled. Only the difference to it is coded.
+ * The reference: what stands in for an activation before anything of it has travelled. Only the difference to it is
+ * coded.
  *
  *   mean     r = b                                    measured means of the channels
  *   tokens   r_t = Σ_j B_j·f(id of token t − j) + b   ridge regression on features of the position's own token and those
@@ -33,8 +34,7 @@ void codec_reference_features(struct codec *codec, const struct codec_use *use)
     for (int64_t j = 0; s->reference == CODEC_REFERENCE_TOKENS && j < s->context; j++) {
         ids_before(codec, use, j);
         codec->ops->embedding_forward(codec->device, codec->features + j * s->max_rows * rank, s->table, codec->ids,
-                                      use->rows,
-                                      rank);
+                                      use->rows, rank);
         codec->ops->finish(codec->device); /* the ids are host memory */
     }
 }

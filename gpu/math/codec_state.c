@@ -5,8 +5,7 @@
  *   with directions             eigenvalues [rank] fp32, falling; eigenvectors [rank, H] bf16
  *
  * Both ends import the same bytes, so both use the very same numbers. Two versions of each part are held, because the
- * micro-batches of a
- * step that is still under way need the one before.
+ * micro-batches of a step that is still under way need the one before.
  */
 #include "gpu/math/codec_kind.h"
 
@@ -222,8 +221,7 @@ static int check_import(const struct codec *codec, enum codec_way way, uint32_t 
                        newest(&codec->part[way]));
     if (!halves_are_finite(state, weights, &where))
         return why_set(why, ERR_INVALID, "boundary %u: the reference of version %u is not finite in channel %lld",
-                       s->boundary,
-                       version, (long long)(where % s->width));
+                       s->boundary, version, (long long)(where % s->width));
     if (!has_bases(s))
         return 0;
     const uint8_t *values = state + 2 * weights;

@@ -1,7 +1,6 @@
 /*
- * Transform codecs: what the reference leaves of an activation is turned into its principal directions, the coefficients
- * travel in few
- * bits; the gradient likewise in directions of its own.
+ * Transform codecs: what the reference leaves of an activation is turned into its principal directions, the
+ * coefficients travel in few bits; the gradient likewise in directions of its own.
  *
  *   x̂ = r + Σ_i v_i · code(v_iᵀ(x − r))     dx = Σ_i w_i · code(w_iᵀ dx̂)     straight-through, r a constant of the graph
  *
@@ -9,9 +8,8 @@
  *   worst off
  *   principal   the same number of bits for as many directions as the budget has room for
  *
- * Directions, spectrum and reference are the versioned state; without it (keep = 0, or version 0, which nobody stamps with
- * keep > 0) the
- * exchange is dense. Codes: gpu/math/levels.h. One scale a token, a bf16, is part of the budget.
+ * Directions, spectrum and reference are the versioned state; without it (keep = 0, or version 0, which nobody stamps
+ * with keep > 0) the exchange is dense. Codes: gpu/math/levels.h. One scale a token, a bf16, is part of the budget.
  */
 #include "gpu/math/codec_kind.h"
 #include "gpu/math/levels.h"
@@ -88,11 +86,9 @@ static void decode(struct codec *codec, const struct codec_use *use, enum codec_
     const struct codec_part *part = codec_state_deal(codec, use, way);
     int64_t width = codec->settings.width;
     codec->ops->levels_unpack(codec->device, coefficients(codec), bytes, part->device_deviation, part->device_bits,
-                              use->rows,
-                              part->columns, codec->kind->row_bytes(&codec->settings, use, way));
+                              use->rows, part->columns, codec->kind->row_bytes(&codec->settings, use, way));
     codec->ops->matmul(codec->device, out, coefficients(codec), codec_state_at(codec, way, use->version)->vectors,
-                       use->rows, width,
-                       part->columns, part->columns, width, width, false, false, false);
+                       use->rows, width, part->columns, part->columns, width, width, false, false, false);
 }
 
 static void subspace_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)

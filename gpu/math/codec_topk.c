@@ -1,9 +1,7 @@
 /*
  * Top-k: of what the reference leaves of an activation, the K channels with the largest magnitude travel, with their
- * indices. The gradient
- * comes back at the same channels, which both ends keep per slot. A baseline of the literature: the choice depends on the
- * values, so its
- * error is a bias that nothing downstream can average away.
+ * indices. The gradient comes back at the same channels, which both ends keep per slot. A baseline of the literature:
+ * the choice depends on the values, so its error is a bias that nothing downstream can average away.
  *
  *   bytes of a token   forward: values of K channels, then K indices of ⌈log2 H⌉ bits, filled up to a byte; backward:
  *   values only
@@ -149,8 +147,7 @@ static void topk_encode_gradient(struct codec *codec, const struct codec_use *us
     const struct codec_settings *s = &codec->settings;
     int64_t count = count_of(s, use);
     codec->ops->mask_gather(codec->device, values_of(codec), NULL, dx, NULL, channels_of(codec, use->slot), use->rows,
-                            s->width,
-                            count, CODEC_GAIN_ONE);
+                            s->width, count, CODEC_GAIN_ONE);
     codec->ops->pack(codec->device, out, values_of(codec), use->rows, count, codec_format(s, use));
 }
 
@@ -160,8 +157,7 @@ static void topk_decode_gradient(struct codec *codec, const struct codec_use *us
     int64_t count = count_of(s, use);
     codec->ops->unpack(codec->device, values_of(codec), bytes, use->rows, count, codec_format(s, use));
     codec->ops->mask_scatter_gradient(codec->device, dx, values_of(codec), NULL, channels_of(codec, use->slot), use->rows,
-                                      s->width,
-                                      count, CODEC_GAIN_ONE);
+                                      s->width, count, CODEC_GAIN_ONE);
 }
 
 const struct codec_kind_row codec_topk = {

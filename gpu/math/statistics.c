@@ -65,8 +65,7 @@ int statistics_solve(double *a, double *b, int64_t n, int64_t columns)
  * time, which stay in
  * the cache while b passes. */
 static void multiply_add(double *out, double factor, const double *a, int64_t down, int64_t right, const double *b,
-                         int64_t rows,
-                         int64_t n, int64_t columns)
+                         int64_t rows, int64_t n, int64_t columns)
 {
     for (int64_t first = 0; first < rows; first += TILE) {
         int64_t end = first + TILE < rows ? first + TILE : rows;

@@ -147,8 +147,7 @@ static int open_tokenised(const struct data_settings *settings, const struct sou
     int err = sources->bytes > TOKENISED_MAX
                   ? why_set(why, ERR_INVALID,
                             "data.path: %" PRIu64 " bytes to tokenise; more than %" PRIu64 " must be prepared first: "
-                            "kedge-worker data prepare",
-                            sources->bytes, TOKENISED_MAX)
+                            "kedge-worker data prepare", sources->bytes, TOKENISED_MAX)
                   : tokenise_sources(&order, sources, &totals, why);
     tokenizer_close(bytes);
     if (err)

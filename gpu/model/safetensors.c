@@ -146,8 +146,7 @@ static int read_tensor(const struct safetensors *file, const char *name, const j
     if (!read_place(entry, file->data_bytes, t))
         return why_set(why, ERR_INVALID,
                        "%s: shape, dtype and data_offsets of tensor %s do not fit together or into the %" PRIu64
-                       " bytes of data",
-                       file->label, shown(name, safe), file->data_bytes);
+                       " bytes of data", file->label, shown(name, safe), file->data_bytes);
     return 0;
 }
 
@@ -219,8 +218,7 @@ int safetensors_parse(const uint8_t *bytes, size_t count, const char *label, str
     if (header_bytes > HEADER_MAX || header_bytes > count - 8)
         return why_set(why, ERR_INVALID,
                        "%s: the header says %" PRIu64 " bytes, the file has %zu; is it cut off, or no safetensors "
-                       "file?",
-                       label, header_bytes, count);
+                       "file?", label, header_bytes, count);
     struct safetensors *new = mem_new(sizeof *new);
     new->label = mem_text(label);
     new->data = bytes + 8 + header_bytes;

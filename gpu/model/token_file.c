@@ -107,8 +107,7 @@ static int open_llmc(struct token_file *file, const uint8_t *head, uint64_t byte
         if (get(head + 4, 4) != kinds[i].version || bytes != LLMC_HEADER + get(head + 8, 4) * (uint64_t)kinds[i].width)
             return why_set(why, ERR_INVALID,
                            "%s: damaged, or not as llm.c writes it: version %" PRIu64 ", %" PRIu64 " tokens said, %" PRIu64
-                           " bytes",
-                           file->path, get(head + 4, 4), get(head + 8, 4), bytes);
+                           " bytes", file->path, get(head + 4, 4), get(head + 8, 4), bytes);
         file->width = kinds[i].width;
         file->count = get(head + 8, 4);
         file->ids_at = LLMC_HEADER;
@@ -265,8 +264,7 @@ int token_file_read(const struct token_file *file, uint64_t first, size_t count,
         if (ids[i] >= vocabulary)
             err = why_set(why, ERR_INVALID,
                           "%s: token %" PRIu64 " is %" PRIu32 "; the model has %" PRIu32 " tokens. Was the file made "
-                          "with another tokenizer?",
-                          file->path, first + i, ids[i], vocabulary);
+                          "with another tokenizer?", file->path, first + i, ids[i], vocabulary);
     }
     mem_free(bytes);
     return err ? err : read_marks(file, first, count, marks, why);

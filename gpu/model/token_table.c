@@ -85,8 +85,7 @@ static int take(struct table *table, bool projects)
 }
 
 int token_table_new(const struct ops *ops, struct device *device, const struct model_shape *shape, const char *folder,
-                    uint64_t seed,
-                    int64_t rank, float **out, struct why *why)
+                    uint64_t seed, int64_t rank, float **out, struct why *why)
 {
     struct table table = {.ops = ops, .device = device, .rows = shape->vocabulary, .width = shape->hidden,
                           .rank = rank_of(shape, rank)};

@@ -17,7 +17,6 @@
 int64_t token_table_count(const struct model_shape *shape, int64_t rank);
 /* Device memory, for ops->free. `folder` "" = fresh weights of `seed`. ERR_MEMORY, and what checkpoints say. */
 int token_table_new(const struct ops *ops, struct device *device, const struct model_shape *shape, const char *folder,
-                    uint64_t seed,
-                    int64_t rank, float **table, struct why *why);
+                    uint64_t seed, int64_t rank, float **table, struct why *why);
 
 #endif

@@ -128,8 +128,7 @@ static void adopt(struct compute *compute, const struct wire_agree *agree, uint6
     if (err || !is_possible(siblings, &next)) {
         *profile = *before;
         compute_say(compute, EVENT_WARN, step, "knob", "%s = %s is not possible here%s%s", agree->name, agree->value,
-                    err ? ": " : "",
-                    why.text);
+                    err ? ": " : "", why.text);
     } else {
         siblings->next = next;
         struct wire_knob knob = {.ledger = agree->ledger};

@@ -141,8 +141,7 @@ int correct_switch(struct compute *compute)
     if (!correct || !compute->settings.bases || !bases_take(compute->settings.bases, stamp->basis, &set))
         return compute_halt(compute, compute->pass.step,
                             "step %" PRIu64 " is to be corrected by version %" PRIu64 " of the anchor's "
-                            "directions, which this stage does not have",
-                            compute->pass.step, stamp->basis);
+                            "directions, which this stage does not have", compute->pass.step, stamp->basis);
     for (int i = 0; i < correct->count; i++)
         unpack(compute, &correct->matrices[i], &set.matrices[i]);
     correct->version = stamp->basis;

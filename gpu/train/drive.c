@@ -305,8 +305,7 @@ static void tell_bad(struct compute *compute)
     drive->bad_in_row = 0;
     compute_say(compute, EVENT_ALERT, drive->newest, "frozen",
                 "%d steps in a row were not finite: training holds with the weights "
-                "of before; lower train.learning_rate or mask.rate, then resume",
-                BAD_MOST);
+                "of before; lower train.learning_rate or mask.rate, then resume", BAD_MOST);
 }
 
 void drive_judge(struct compute *compute)

@@ -8,8 +8,7 @@ int fragments_check(const struct fragments *fragments, struct why *why)
     int64_t every = fragments->every;
     if (every < 1 || fragments->count < 1 || fragments->count > every)
         return why_set(why, ERR_INVALID, "%" PRId64 " fragments in %" PRId64 " steps: at least 1, and at most one a step",
-                       fragments->count,
-                       every);
+                       fragments->count, every);
     if (fragments->overlap < 0 || fragments->overlap >= every)
         return why_set(why, ERR_INVALID,
                        "an overlap of %" PRId64 " steps: it must be shorter than the %" PRId64 " steps after which the "

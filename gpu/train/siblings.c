@@ -228,8 +228,7 @@ int siblings_load(struct compute *compute, const struct stage_shape *shape, stru
     int err = 0;
     if (!take_buffers(made, &list))
         err = why_set(why, ERR_MEMORY, "no memory for what %d siblings send: %d times %zu bytes each", made->replicas - 1,
-                      made->slots,
-                      made->most_bytes);
+                      made->slots, made->most_bytes);
     if (!err && !made->gradients)
         err = sync_new(&list.settings, list.tensors, list.count, &made->sync, why);
     if (!err && made->sync) {
@@ -305,8 +304,7 @@ static int take_exchange(struct compute *compute, struct flight *flight)
                      &siblings->outer, &why) < 0) {
         flight->failed = true; /* all replicas see the same bytes, so all of them skip it */
         compute_say(compute, EVENT_WARN, flight->is.applied, "round-skipped", "round %" PRIu64 ", fragment %d: %s",
-                    flight->is.round,
-                    flight->is.fragment, why.text);
+                    flight->is.round, flight->is.fragment, why.text);
     }
     post_release(siblings, &flight->own);
     if (!flight->failed && ++flight->exchange < sync_exchanges(siblings->sync, flight->is.fragment))
@@ -474,8 +472,7 @@ int siblings_average(struct compute *compute)
     for (int p = 0; p < siblings->replicas && !err; p++)
         if (parts[p].count != own.total)
             err = compute_halt(compute, compute->pass.step, "the gradient of replica %d has %zu bytes, ours %" PRIu64, p,
-                               parts[p].count,
-                               own.total);
+                               parts[p].count, own.total);
     if (err)
         return err;
     average_gradients(compute, parts);

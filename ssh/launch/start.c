@@ -165,8 +165,7 @@ static void on_deadline(void *arg)
 }
 
 struct start *start_new(struct loop *loop, const char *const *argv, const char *mark, const char *log_path,
-                        uint64_t deadline_ns,
-                        start_cb *done, void *arg, struct why *why)
+                        uint64_t deadline_ns, start_cb *done, void *arg, struct why *why)
 {
     int ends[2];
     if (access(argv[0], X_OK) != 0) {

@@ -21,8 +21,7 @@ typedef void start_cb(int err, const char *text, void *arg);
 /* `argv[0]` is the path of the program, NULL ends; `mark` goes into its environment as KEDGE_RUN=mark; `log_path` gets what
  * the program says on standard error (before it has its own log, or when it dies). */
 struct start *start_new(struct loop *loop, const char *const *argv, const char *mark, const char *log_path,
-                        uint64_t deadline_ns,
-                        start_cb *done, void *arg, struct why *why);
+                        uint64_t deadline_ns, start_cb *done, void *arg, struct why *why);
 void start_free(struct start *start); /* NULL is fine */
 
 #endif

@@ -401,12 +401,10 @@ static int refuse(struct auth *auth, struct why *why)
         return why_set(why, ERR_REFUSED,
                        "accepts none of our keys for %s: offered were %s%s. Put one's .pub into ~/.ssh/authorized_keys "
                        "there, "
-                       "or name the right one with identity =",
-                       user, auth->offers, notes);
+                       "or name the right one with identity =", user, auth->offers, notes);
     return why_set(why, ERR_REFUSED,
                    "wants a key of %s and there is none to offer%s: ssh-keygen -t ed25519 makes one, its .pub goes into "
-                   "~/.ssh/authorized_keys there",
-                   user, notes);
+                   "~/.ssh/authorized_keys there", user, notes);
 }
 
 static int step_once(struct auth *auth, struct why *why)

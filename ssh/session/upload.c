@@ -126,8 +126,7 @@ static void run(struct upload *upload, const char *what, const char *script, siz
 {
     /* openssl uses the processor's instructions for SHA-256; sha256sum of many distributions is four times slower. */
     char *command = mem_format("%s; export LC_ALL=C; S() { openssl dgst -sha256 -r <\"$1\" 2>/dev/null || sha256sum "
-                               "<\"$1\"; }; %s",
-                               upload->quoted, script);
+                               "<\"$1\"; }; %s", upload->quoted, script);
     exec_free(upload->exec);
     upload->exec = exec_run(upload->sessions[0], what, command, NULL, 0, most, deadline_ns, cb, upload);
     mem_free(command);
@@ -334,8 +333,7 @@ static void start_stream(struct upload *upload, unsigned index)
                                "head -c $n | dd of=\"$F.part\" bs=%" PRIu64 " seek=$k conv=notrunc status=none; fi || exit "
                                                                             "5; "
                                "read -r e && [ \"$e\" = end ] || exit 6; echo $k >>\"$F.part.list\" || exit 5; echo done "
-                               "$k; done",
-                               upload->quoted, PIECE_BYTES, PIECE_BYTES);
+                               "$k; done", upload->quoted, PIECE_BYTES, PIECE_BYTES);
     *stream = (struct stream){.upload = upload, .bytes = mem_new(PIECE_BYTES + 128)};
     stream->road = exec_road(upload->sessions[index % upload->session_count], command, upload->settings.stall_ns);
     mem_free(command);
@@ -484,8 +482,7 @@ static void look(struct upload *upload)
                               "[ -f \"$F.part\" ] && [ -f \"$F.part.list\" ] && P=$(head -n 1 \"$F.part.list\"); echo; "
                               "if [ \"$P\" = '%s' ]; then echo part; cat \"$F.part.list\"; elif [ -z \"$H\" ]; then "
                               "rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo '%s' >\"$F.part.list\" && echo "
-                              "new; fi",
-                              size_of(upload), head, head);
+                              "new; fi", size_of(upload), head, head);
     run(upload, "looking for a file", script, LIST_BYTES, hash_deadline(upload), on_look);
     mem_free(script);
 }

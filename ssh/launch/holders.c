@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ssh/base/file.h"
@@ -114,12 +115,26 @@ static size_t from_locks(const char *folder, uint64_t run_id, struct holder *hol
     return count;
 }
 
+/* While a process changes its program the kernel shows it without environment for a moment: such a one, other than a kernel
+ * thread (which has no program), is asked again. */
+static ssize_t read_environment(pid_t pid, char *out, size_t size)
+{
+    char path[64], program[64], target[2];
+    ssize_t bytes = 0;
+    snprintf(path, sizeof path, "/proc/%ld/environ", (long)pid);
+    snprintf(program, sizeof program, "/proc/%ld/exe", (long)pid);
+    for (int asked = 0; asked < 10 && (bytes = read_proc(path, out, size)) == 0; asked++) {
+        if (readlink(program, target, sizeof target) < 0)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return bytes;
+}
+
 static bool carries_mark(pid_t pid, const char *mark)
 {
-    char path[64];
     static char environment[128 * 1024];
-    snprintf(path, sizeof path, "/proc/%ld/environ", (long)pid);
-    ssize_t bytes = read_proc(path, environment, sizeof environment);
+    ssize_t bytes = read_environment(pid, environment, sizeof environment);
     for (ssize_t at = 0; at < bytes; at += (ssize_t)strlen(environment + at) + 1)
         if (strcmp(environment + at, mark) == 0)
             return true;

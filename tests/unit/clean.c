@@ -120,6 +120,27 @@ static void a_zombie_does_not_live(void **unused)
     waitpid(child, NULL, 0);
 }
 
+/* A program that becomes another one carries its mark all the way. */
+static void a_change_of_program_hides_nobody(void **unused)
+{
+    char mark[64];
+    char *const marked[] = {mark, NULL};
+    (void)unused;
+    snprintf(mark, sizeof mark, "KEDGE_RUN=%016" PRIx64, run_id);
+    pid_t child = fork();
+    if (child == 0) {
+        execle("/bin/sh", "sh", "-c", "exec /bin/sh -c \"$0\" \"$0\"", "exec /bin/sh -c \"$0\" \"$0\"", (char *)NULL, marked);
+        _exit(127);
+    }
+    while (count_holders() == 0) /* until its first program is there */
+        ;
+    int missed = 0;
+    for (int look = 0; look < 300; look++)
+        missed += count_holders() != 1;
+    end_child(child);
+    assert_int_equal(missed, 0);
+}
+
 /* Step until it is done, reaping what ended; the clock is ours. */
 static int run_clean(struct clean *clean, struct why *why)
 {
@@ -188,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_lock_counts_only_when_all_agrees, make_place, clear_place),
         cmocka_unit_test_setup_teardown(a_zombie_does_not_live, make_place, clear_place),
+        cmocka_unit_test_setup_teardown(a_change_of_program_hides_nobody, make_place, clear_place),
         cmocka_unit_test_setup_teardown(marked_processes_end_and_others_do_not, make_place, clear_place),
         cmocka_unit_test_setup_teardown(the_stubborn_are_killed_after_the_grace, make_place, clear_place),
         cmocka_unit_test_setup_teardown(a_held_lock_is_no_leftover, make_place, clear_place),

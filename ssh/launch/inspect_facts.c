@@ -35,17 +35,20 @@ void inspect_note(struct inspect_host *found, const char *format, ...)
 
 const char *inspect_facts_script(void)
 {
-    return "mkdir -p \"$R\" \"$D\" || exit 1; echo \"os=$(. /etc/os-release 2>/dev/null && echo \"$PRETTY_NAME\")\"; "
+    /* Nothing is made here: looking leaves no folder behind, and two who look at once do not take one from each other. */
+    return "for f in \"$R\" \"$D\"; do p=$f; until [ -e \"$p\" ]; do p=$(dirname \"$p\"); done; "
+           "[ -d \"$p\" ] && [ -w \"$p\" ] || { echo \"cannot make $f: this login may not write in $p\" >&2; exit 1; }; done; "
+           "echo \"os=$(. /etc/os-release 2>/dev/null && echo \"$PRETTY_NAME\")\"; "
            "echo \"machine=$(uname -m)\"; echo \"glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)\"; echo \"cpus=$(nproc 2>/dev/null)\"; "
            "echo \"memory=$(sed -n 's/^MemAvailable: *\\([0-9]*\\).*/\\1/p' /proc/meminfo 2>/dev/null)\"; "
-           "echo \"disk=$(df -Pk \"$D\" | tail -n 1 | { read -r a b c d e; echo $d; })\"; "
+           "echo \"disk=$(df -Pk \"$p\" | tail -n 1 | { read -r a b c d e; echo $d; })\"; "
            "n=$(ulimit -Hn); [ \"$n\" = unlimited ] && n=1048576; echo \"files=$n\"; "
            "for c in tar dd flock setsid; do command -v $c >/dev/null || echo \"lacks=$c\"; done; "
            "if command -v loginctl >/dev/null && loginctl show-user \"$(id -un)\" -p Linger 2>/dev/null | grep -q no && "
            "grep -qs '^KillUserProcesses=yes' /etc/systemd/logind.conf /etc/systemd/logind.conf.d/*; then echo kills=1; fi; "
            "if command -v nvidia-smi >/dev/null; then nvidia-smi "
            "--query-gpu=name,memory.total,memory.free,driver_version,compute_cap --format=csv,noheader,nounits 2>/dev/null | sed 's/^/gpu=/'; "
-           "echo \"gpu_users=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -c .)\"; fi; rmdir \"$R\" \"$D\" 2>/dev/null; :";
+           "echo \"gpu_users=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -c .)\"; fi; :";
 }
 
 /* "NVIDIA H100, 81559, 80994, 535.1, 9.0" */

@@ -10,11 +10,11 @@ third="
 [host c]
 kind = local
 threads = 1"
-# anchored NAME [KEY=VALUE...] : a run with an anchor on a third host, of steps that take some tens of milliseconds
+# anchored NAME [KEY=VALUE...] : a run with an anchor on a third host, of steps that take some tens of milliseconds on any machine
 anchored() {
     name=$1
     shift
-    profile "$name" run.steps=60 train.micro_batches=4 train.sequence=64 anchor.host=c anchor.every=8 anchor.staleness=8 anchor.limit=30 anchor.rank=16 "$@"
+    profile "$name" run.steps=60 train.micro_batches=4 train.sequence=64 link.slow_delay=5ms anchor.host=c anchor.every=8 anchor.staleness=8 anchor.limit=30 anchor.rank=16 "$@"
     echo "$third" >>"$TMP/$name.ini"
 }
 anchor_of() { kedge anchor "$1" --json | json "j['anchor']$2"; }

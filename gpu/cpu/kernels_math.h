@@ -40,7 +40,7 @@ static inline float math_exp(float x)
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     float y = math_from_bits(math_to_bits(p) + (math_to_bits(shifted) << 23));
-    y = x <= 88.7228394f ? y : x * INFINITY; /* NaN takes this way too */
+    y = x < 88.7228394f ? y : x * INFINITY; /* NaN takes this way too; at that very number the exponent of p overflows */
     return x < -87.0f ? 0.0f : y;
 }
 

@@ -36,6 +36,9 @@ static void test_ends(void **state)
     for (uint32_t payload = 1; payload < 0x400000; payload += 12345) /* whatever the bits of a NaN are */
         assert_true(isnan(math_exp(math_from_bits(0x7FC00000u | payload))) &&
                     isnan(math_exp(math_from_bits(0xFF800000u | payload))));
+    for (float x = 88; x < 89; x = nextafterf(x, 90)) /* each number around the largest finite result */
+        if (!(math_exp(x) >= 1e38f))
+            fail_msg("e^%.9g is %g", (double)x, (double)math_exp(x));
     assert_true(isfinite(math_exp(88.7228317f)) && math_exp(88.7228317f) > 3.4e38f); /* the next number is above */
 }
 

@@ -8,11 +8,11 @@
 # Then bytes alone, by the counters of two runs of 100 and of 300 tiny steps with H = 100: their difference is two periods of all fragments.
 #
 # usage: quality_sync.sh [NAME...]: only these rows. `make bench` leaves this one out: it takes ten minutes on two cores.
-# STEPS, WINDOWS: another number of steps, of test windows.
+# STEPS, WINDOWS, REPLICAS: another number of steps, of test windows, of replicas.
 set -eu
 O=${O:-build}
 data=${DATA:-../shared/data}
-steps=${STEPS:-192} windows=${WINDOWS:-768}
+steps=${STEPS:-192} windows=${WINDOWS:-768} replicas=${REPLICAS:-2}
 for file in gsm8k_train.jsonl gsm8k_test.jsonl base-mild/model.safetensors; do
     [ -r "$data/$file" ] || { echo "$data/$file is not here: nothing to adapt, nothing measured"; exit 77; }
 done
@@ -60,16 +60,13 @@ stages = 1
 [boundary]
 codec = dense
 [replicas]
-count = 2
+count = $replicas
 [sync]
 every = 24
 fragments = 3
 overlap = 2
-[host a]
-threads = 1
-[host b]
-threads = 1
 END
+    for host in $(seq "$replicas"); do printf '[host h%s]\nthreads = 1\n' "$host" >>"$folder/quality.ini"; done
     for change in "$@"; do
         section=${change%%.*} key=${change%%=*} value=${change#*=}
         key=${key#*.}
@@ -95,7 +92,7 @@ for line in open(sys.argv[1]):
         steps = max(steps, int(row['step']))
     elif line.startswith('road_samples '):
         row = dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
-        if row['lane'] == '2' and row['process'] == '"r0s0"':
+        if row['lane'] == '2' and row['process'] == '"r0s0"' and row['peer'] == '"r1s0"':
             sent[int(row['wall_ms'])] = int(row['sent_bytes'])
     elif line.startswith('events '):
         found = re.search(r'r0s0 on host \S+ holds .*: (\d+) parameters', line)

@@ -361,18 +361,16 @@ static void turn(struct screen *screen)
 }
 
 /* What stays in the scrollback: what still goes on, and how to come back. */
-static int say_left(const struct view *view)
+static void say_left(const struct view *view)
 {
     const struct wire_run_state *run = &view->state.run;
     if (!view->run[0] || !view->state.has_run)
-        return EXIT_DONE;
-    if (state_is_over(&view->state) || !view->road.live) {
+        return;
+    if (state_is_over(&view->state) || !view->road.live)
         printf("%s: %s at step %" PRIu64 " of %" PRIu64 "\n", view->run, wire_phase_name(run->phase), run->step, run->steps);
-        return run->phase == PHASE_STOPPED && view->road.live ? EXIT_FAILED : EXIT_DONE;
-    }
-    printf("left: %s goes on (step %" PRIu64 " of %" PRIu64 "); 'kedge attach %s' comes back, 'kedge stop %s' ends it\n", view->run,
-           run->step, run->steps, view->run, view->run);
-    return EXIT_DONE;
+    else
+        printf("left: %s goes on (step %" PRIu64 " of %" PRIu64 "); 'kedge attach %s' comes back, 'kedge stop %s' ends it\n", view->run,
+               run->step, run->steps, view->run, view->run);
 }
 
 /* The second word of `kedge attach`; PANEL_COUNT when there is no such view. */
@@ -442,7 +440,7 @@ end_screen:
     if (code == EXIT_DONE && screen->launch[0])
         code = launch(screen->launch);
     else if (code == EXIT_DONE)
-        code = say_left(&screen->view);
+        say_left(&screen->view); /* whatever became of the run: leaving is no failure */
     view_clear(&screen->view);
     mem_free(screen);
     return code;

@@ -75,7 +75,7 @@ wait_shows 10 "Stop this run?"
 press Right Enter
 wait_shows 60 "stopped"
 press q
-wait_shows 10 "code"
+wait_shows 10 "code 0"
 close_terminal
 gone_now() { nothing_left sea >/dev/null; }
 wait_for 30 gone_now || fail "$(nothing_left sea)"

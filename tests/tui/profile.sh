@@ -42,6 +42,6 @@ type_text tiny
 press Enter
 wait_shows 60 "stopped"
 press q
-wait_shows 10 "code"
+wait_shows 10 "code 0"
 gone_now() { nothing_left tiny >/dev/null; }
 wait_for 30 gone_now || fail "$(nothing_left tiny)"

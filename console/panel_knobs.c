@@ -85,7 +85,7 @@ static int ledger_cell(int at, int column, char *out, size_t size, void *arg)
         return INK_PLAIN;
     case HOW:
         if (row->state == LEDGER_ACTIVE)
-            snprintf(out, size, "active from step %" PRIu64, row->step);
+            snprintf(out, size, "active from step %" PRIu64 "%s", row->step, row->watched_until ? ", watched" : "");
         else
             snprintf(out, size, "%s", report_ledger_state(row->state));
         return row->state == LEDGER_ACTIVE ? INK_GOOD : row->state == LEDGER_REFUSED ? INK_BAD : INK_WARN;
@@ -97,6 +97,29 @@ static int ledger_cell(int at, int column, char *out, size_t size, void *arg)
 
 /* ---- drawing ---- */
 
+/* Two rows at most, and none beyond the area. */
+static struct area two_rows(struct area area, int row)
+{
+    int left = area.row + area.rows - row;
+    return (struct area){row, area.column, left < 2 ? left : 2, area.columns};
+}
+
+/* Its newest change may be taken back by kedged (revert.steps). */
+static int draw_watch(const struct view *view, const char *name, struct surface *surface, struct area area)
+{
+    char text[500];
+    for (size_t i = view->state.ledger_count; i > 0; i--) {
+        const struct wire_ledger_row *row = &view->state.ledger[i - 1];
+        if (strcmp(row->name, name) != 0 || !row->watched_until)
+            continue;
+        snprintf(text, sizeof text, "watched until step %" PRIu64 ": goes back to %s when the loss is above %.4g (now %.4g) or the "
+                 "gradient norm above %.4g (now %.4g)", row->watched_until, row->old_value, row->loss_most, view->state.run.loss,
+                 row->norm_most, view->state.run.gradient_norm);
+        return surface_wrap(surface, area, INK_WARN, text);
+    }
+    return 0;
+}
+
 /* What the selected setting is, and what its draft would do. */
 static int draw_about(const struct view *view, const struct wire_knob_row *knob, struct surface *surface, struct area area)
 {
@@ -104,16 +127,17 @@ static int draw_about(const struct view *view, const struct wire_knob_row *knob,
     char text[500];
     int row = area.row;
     if (field)
-        row += surface_wrap(surface, (struct area){row, area.column, 2, area.columns}, INK_DIM, field->help);
+        row += surface_wrap(surface, two_rows(area, row), INK_DIM, field->help);
+    row += draw_watch(view, knob->name, surface, two_rows(area, row));
     if (!is_drafted(view, knob))
         return row;
     struct why why = {0};
     if (field && !knob_check(field, view->draft, &why)) {
-        row += surface_wrap(surface, (struct area){row, area.column, 2, area.columns}, INK_BAD, why.text);
+        row += surface_wrap(surface, two_rows(area, row), INK_BAD, why.text);
         return row;
     }
     knob_preview(&view->state, &view->style, knob->name, view->draft, text, sizeof text);
-    row += surface_wrap(surface, (struct area){row, area.column, 2, area.columns}, INK_PLAIN, text);
+    row += surface_wrap(surface, two_rows(area, row), INK_PLAIN, text);
     surface_print(surface, row, area.column, area.columns, INK_KEY, "Enter proposes %s = %s, Esc drops it", knob->name, view->draft);
     return row + 1;
 }

@@ -173,7 +173,7 @@ static void write_ledger(const struct state *state, const struct style *style, F
         table_cell(table, "%s", words_clock((int64_t)row->wall_ms, clock, sizeof clock));
         table_cell(table, "%s", row->name);
         table_cell(table, "%s %s %s", row->old_value, style_glyph(style, GLYPH_ARROW), row->new_value);
-        table_cell(table, "%s", report_ledger_state(row->state));
+        table_cell(table, "%s%s", report_ledger_state(row->state), row->watched_until ? ", watched" : "");
         if (row->state == LEDGER_ACTIVE)
             table_cell(table, "%llu", (unsigned long long)row->step);
         else

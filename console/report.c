@@ -166,6 +166,9 @@ static json_t *ledger_row(const struct wire_ledger_row *row)
     json_object_set_new(object, "who", json_string(row->who));
     json_object_set_new(object, "state", json_string(report_ledger_state(row->state)));
     json_object_set_new(object, "step", row->state == LEDGER_ACTIVE ? integer(row->step) : json_null());
+    json_object_set_new(object, "watched_until", row->watched_until ? integer(row->watched_until) : json_null());
+    json_object_set_new(object, "loss_most", report_real(row->watched_until ? row->loss_most : (double)NAN));
+    json_object_set_new(object, "norm_most", report_real(row->watched_until ? row->norm_most : (double)NAN));
     return object;
 }
 

@@ -392,6 +392,17 @@ static const struct field rows[] = {
      IN_RUN(anchor_lifeboat),
      .help = "Keep the newest whole snapshot on the disk of the anchor's host, as lifeboat/model.safetensors in the run's folder."},
 
+    {.section = "revert", .key = "steps", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e6, .initial = "0",
+     .live = true, .applier = APPLIES_SCHEDULER, IN_RUN(revert_steps),
+     .help = "After a live setting was changed, so many steps are watched: when loss or gradient norm leave their band, the setting "
+             "goes back to what it was. 0 never does that."},
+    {.section = "revert", .key = "loss", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1000, .initial = "0.1",
+     .live = true, .applier = APPLIES_SCHEDULER, IN_RUN(revert_loss),
+     .help = "The band of the loss: by which share the mean of the last steps may be above the mean before the change."},
+    {.section = "revert", .key = "norm", .type = FIELD_REAL, .unit = "times", .minimum = 1, .maximum = 1e6, .initial = "4",
+     .live = true, .applier = APPLIES_SCHEDULER, IN_RUN(revert_norm),
+     .help = "The band of the gradient norm: how many times its mean before the change it may be."},
+
     {.section = "link", .key = "security", .type = FIELD_CHOICE, .unit = "", .choices = securities, .initial = "tls",
      .applier = APPLIES_ALL_STAGES, IN_RUN(security),
      .help = "TLS 1.3 with certificates of this run on both sides; or plain TCP, for a network that you trust."},

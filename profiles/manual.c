@@ -19,6 +19,7 @@ static const struct {
     {"replicas", "copies of the pipeline"},
     {"sync", "what replicas exchange, and when"},
     {"anchor", "clean gradients that say which directions are real"},
+    {"revert", "changes of live settings that the run does not bear"},
     {"link", "the roads between stages"},
     {"host", "one section for each host"},
 };

@@ -171,6 +171,10 @@ struct profile {
     int64_t anchor_micro_batches; /* 0 = as train.micro_batches */
     bool anchor_evaluate, anchor_lifeboat;
 
+    /* [revert], live: kedged takes a change back that the run does not bear */
+    int64_t revert_steps;       /* 0 = never */
+    double revert_loss, revert_norm;
+
     /* [link] */
     int security;               /* link.security: tls|plain */
     uint64_t link_rate_bps;     /* link.pace: own limit of every data road, 0 = none */

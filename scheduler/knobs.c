@@ -140,6 +140,14 @@ static const struct field *find_live(const char *name, struct why *why)
     return field;
 }
 
+static void set_ledger(struct knobs *knobs, struct record_ledger *ledger, enum ledger_state state, uint64_t step)
+{
+    ledger->row.state = (uint8_t)state;
+    ledger->row.step = step;
+    record_touch(knobs->record, &ledger->version);
+    knobs->record->urgent = true;
+}
+
 int knobs_propose(struct knobs *knobs, const char *name, const char *value, const char *who, uint64_t newest_step,
                   uint64_t last_step, uint64_t *ledger, struct why *why)
 {
@@ -160,11 +168,12 @@ int knobs_propose(struct knobs *knobs, const char *name, const char *value, cons
     err = profile_check_live(&knobs->begun, &changed, full, why);
     if (err < 0)
         return err;
-    uint64_t from_step = newest_step + 2;
+    bool own = field->applier == APPLIES_SCHEDULER; /* kedged obeys it at once: nobody has to agree */
+    uint64_t from_step = own ? newest_step : newest_step + 2;
     if (from_step > last_step)
         return why_set(why, ERR_REFUSED, "%s=%s would begin at step %llu, and the run ends at step %llu", full, new_text,
                        (unsigned long long)from_step, (unsigned long long)last_step);
-    if (knobs->pending_count == KNOBS_PENDING)
+    if (!own && knobs->pending_count == KNOBS_PENDING)
         return why_set(why, ERR_FULL, "%d changes wait already to be used by a step; try again when they are",
                        KNOBS_PENDING);
     struct record_ledger *row = record_add_ledger(knobs->record);
@@ -174,7 +183,12 @@ int knobs_propose(struct knobs *knobs, const char *name, const char *value, cons
     record_text(row->row.old_value, sizeof row->row.old_value, "%s", old_text);
     record_text(row->row.new_value, sizeof row->row.new_value, "%s", new_text);
     record_text(row->row.who, sizeof row->row.who, "%s", who);
-    add_pending(knobs, row->row.id);
+    if (own) {
+        knobs->profile = changed;
+        set_ledger(knobs, row, LEDGER_ACTIVE, from_step);
+    } else {
+        add_pending(knobs, row->row.id);
+    }
     set_row(knobs, field);
     *ledger = row->row.id;
     return 0;
@@ -195,14 +209,6 @@ bool knobs_pending(const struct knobs *knobs, int replica, uint64_t after, struc
         return true;
     }
     return false;
-}
-
-static void set_ledger(struct knobs *knobs, struct record_ledger *ledger, enum ledger_state state, uint64_t step)
-{
-    ledger->row.state = (uint8_t)state;
-    ledger->row.step = step;
-    record_touch(knobs->record, &ledger->version);
-    knobs->record->urgent = true;
 }
 
 /* An older change of the same setting that no replica used will never be used: it was overtaken. */

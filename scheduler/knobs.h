@@ -3,6 +3,7 @@
  *
  *   proposed ──used by stage 0 of every replica──▶ active at the step that really used it
  *       └─────replaced by a newer one, or the run ended first──▶ refused
+ *   what kedged itself applies is active at once
  *
  * kedged only says "from step N on"; stage 0 stamps the value on the first step ≥ N and answers with that step. So the
  * ledger tells what happened and not what was wished. Sending a pending change again is harmless: stage 0 knows it by its

@@ -232,6 +232,14 @@ static int on_outer(struct run *run, struct process *process, const void *payloa
     return 0;
 }
 
+/* What is in use now is watched, if people want that (revert.steps). */
+static void watch_change(struct run *run, struct record_ledger *row)
+{
+    char words[WIRE_TEXT];
+    if (revert_arm(&run->revert, knobs_profile(run->knobs), run->record, row, words, sizeof words))
+        run_say(run, EVENT_INFO, NULL, "revert", "%s", words);
+}
+
 static int on_knob_used(struct run *run, struct process *process, const void *payload, struct why *why)
 {
     const struct wire_knob_used *used = payload;
@@ -239,6 +247,8 @@ static int on_knob_used(struct run *run, struct process *process, const void *pa
     uint64_t replaced = 0;
     if (process->stage->stage != 0)
         return why_set(why, ERR_INVALID, "%s is not the first stage and says KNOB_USED", process->record->row.process);
+    struct record_ledger *row = record_find_ledger(run->record, used->ledger);
+    bool waited = row && row->row.state == LEDGER_PROPOSED;
     if (knobs_used(run->knobs, process->stage->replica, used, &replaced, &own) < 0) {
         run_say(run, EVENT_ALERT, process, "knob", "%s", own.text);
         return 0;
@@ -248,7 +258,43 @@ static int on_knob_used(struct run *run, struct process *process, const void *pa
     if (replaced > 0)
         run_say(run, EVENT_INFO, process, "knob", "ledger row %llu was replaced by row %llu before any step used it",
                 (unsigned long long)replaced, (unsigned long long)used->ledger);
+    if (waited && row->row.state == LEDGER_ACTIVE) /* not what is only said again */
+        watch_change(run, row);
     return 0;
+}
+
+static void take_back(struct run *run, const struct record_ledger *row)
+{
+    struct wire_order order = {.kind = ORDER_SET, .who = REVERT_WHO};
+    struct wire_reply reply;
+    record_text(order.name, sizeof order.name, "%s", row->row.name);
+    record_text(order.value, sizeof order.value, "%s", row->row.old_value);
+    run_order(run, &order, &reply);
+    if (reply.err)
+        run_say(run, EVENT_WARN, NULL, "revert", "%s could not go back to %s: %s", order.name, order.value, reply.text);
+}
+
+/* One change that the run does not bear takes back all that are watched: nobody knows which of them it was. */
+static void judge_changes(struct run *run)
+{
+    const struct wire_run_state *state = &run->record->state.row;
+    char words[WIRE_TEXT];
+    bool back = false;
+    revert_step(&run->revert, state->step, state->loss, state->gradient_norm);
+    for (struct record_ledger *row = revert_watched(run->record, UINT64_MAX); row; row = revert_watched(run->record, row->row.id)) {
+        enum revert_verdict verdict = revert_judge(&run->revert, run->record, row, words, sizeof words);
+        if (verdict == REVERT_NOTHING)
+            continue;
+        run_say(run, verdict == REVERT_BACK ? EVENT_ALERT : EVENT_INFO, NULL, "revert", "%s", words);
+        if (verdict == REVERT_BACK)
+            take_back(run, row);
+        back |= verdict == REVERT_BACK;
+    }
+    for (struct record_ledger *row; back && (row = revert_watched(run->record, UINT64_MAX));) {
+        row->row.watched_until = 0;
+        record_touch(run->record, &row->version);
+        take_back(run, row);
+    }
 }
 
 static int on_sample(struct run *run, struct process *process, const void *payload, struct why *why)
@@ -262,7 +308,10 @@ static int on_sample(struct run *run, struct process *process, const void *paylo
     if (sample->step > run->record->state.row.steps)
         return why_set(why, ERR_INVALID, "%s samples step %llu of a run of %llu", row->process,
                        (unsigned long long)sample->step, (unsigned long long)run->record->state.row.steps);
+    uint64_t step = run->record->state.row.step;
     numbers_sample(run->numbers, (int)(process->stage - run->plan.stages), sample);
+    if (run->record->state.row.step > step)
+        judge_changes(run);
     if (process->stage->stage == run->plan.stages_per_replica - 1 && sample->kind == STAMP_TRAIN)
         anchor_step(run);
     run->sink.sample(row->process, sample, run->arg);

@@ -13,6 +13,7 @@
 #include "scheduler/leaving.h"
 #include "scheduler/numbers.h"
 #include "scheduler/processes.h"
+#include "scheduler/revert.h"
 #include "scheduler/run.h"
 
 /* How far the end of a run is: what is awaited. */
@@ -35,6 +36,7 @@ struct run {
     struct events *events;
     struct knobs *knobs;
     struct numbers *numbers;
+    struct revert revert;
     struct drift drift;
     struct anchor anchor;
     struct leaving leaving;

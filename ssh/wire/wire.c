@@ -189,7 +189,7 @@ static const struct wire_field event_row_fields[] = {
 static const struct wire_field ledger_row_fields[] = {
     FIELD(ledger_row, id), FIELD(ledger_row, wall_ms), FIELD(ledger_row, name), FIELD(ledger_row, old_value),
     FIELD(ledger_row, new_value), FIELD(ledger_row, who), RANGE(ledger_row, state, LEDGER_PROPOSED, LEDGER_REFUSED),
-    FIELD(ledger_row, step),
+    FIELD(ledger_row, step), FIELD(ledger_row, watched_until), FIELD(ledger_row, loss_most), FIELD(ledger_row, norm_most),
 };
 static const struct wire_field knob_row_fields[] = {
     FIELD(knob_row, name), FIELD(knob_row, value), FLAG(knob_row, pending), FIELD(knob_row, pending_value),
@@ -263,7 +263,7 @@ static const struct wire_message messages[] = {
     ROW(PROCESS_ROW, process_row, "S→C", LANE_TELEM, 50 + 2 * NAME_BYTES + TEXT_BYTES),
     ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 61 + 2 * NAME_BYTES),
     ROW(EVENT_ROW, event_row, "S→C", LANE_CONTROL, 29 + 2 * NAME_BYTES + TEXT_BYTES),
-    ROW(LEDGER_ROW, ledger_row, "S→C", LANE_CONTROL, 25 + 4 * NAME_BYTES),
+    ROW(LEDGER_ROW, ledger_row, "S→C", LANE_CONTROL, 49 + 4 * NAME_BYTES),
     ROW(KNOB_ROW, knob_row, "S→C", LANE_CONTROL, 1 + 3 * NAME_BYTES),
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
     ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),

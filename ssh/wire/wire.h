@@ -533,6 +533,8 @@ struct wire_ledger_row {
     char who[WIRE_NAME];
     uint8_t state;
     uint64_t step; /* first step that used it, when active */
+    uint64_t watched_until; /* step; 0 = not watched. Until then it is taken back when one of these is exceeded: */
+    double loss_most, norm_most; /* NaN = not known, not watched */
 };
 
 struct wire_knob_row {

@@ -11,7 +11,7 @@
 #include "profiles/fields.h"
 #include "scheduler/knobs.h"
 
-enum { LIVE = 2 }; /* settings that can be turned in a run of one replica, without an anchor */
+enum { LIVE = 5 }; /* settings that can be turned in a run of one replica, without an anchor: two, and kedged's own three */
 
 static struct profile profile;
 static struct record *record;
@@ -237,6 +237,23 @@ static void ledger_survives_its_scheduler(void **state)
     assert_int_equal(record->knob_count, LIVE);
 }
 
+/* Nobody has to agree with kedged about what it alone obeys: no stage is told, at any step up to the last. */
+static void what_kedged_applies_is_active_at_once(void **state)
+{
+    (void)state;
+    struct wire_knob knob;
+    const struct record_ledger *ledger = record_find_ledger(record, accept("revert.steps", "20", 1000));
+    assert_true(ledger->row.state == LEDGER_ACTIVE && ledger->row.step == 1000 && record->urgent);
+    assert_string_equal(ledger->row.old_value, "0");
+    assert_string_equal(knob_row("revert.steps")->value, "20");
+    assert_int_equal(knob_row("revert.steps")->pending, 0);
+    assert_int_equal(knobs_profile(knobs)->revert_steps, 20);
+    assert_false(knobs_pending(knobs, 0, 0, &knob));
+    knobs_free(knobs);
+    knobs = knobs_new(&profile, 1, record);
+    assert_int_equal(knobs_profile(knobs)->revert_steps, 20);
+}
+
 static void pending_is_bounded_and_the_ring_goes_on(void **state)
 {
     (void)state;
@@ -318,6 +335,7 @@ int main(void)
         TEST(end_refuses_what_waits),
         TEST(ledger_survives_its_scheduler),
         TEST(what_replicas_exchange),
+        TEST(what_kedged_applies_is_active_at_once),
         TEST(pending_is_bounded_and_the_ring_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,10 @@ static const struct field rows[] = {
      .applier = APPLIES_ALL_STAGES, IN_RUN(moments),
      .help = "How AdamW keeps its two memories of every parameter: bf16 takes 4 bytes less a parameter, a quarter of what "
              "training takes of them."},
+    {.section = "train", .key = "frozen", .type = FIELD_INTEGER, .unit = "layers", .minimum = 0, .maximum = 1024,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(frozen),
+     .help = "So many layers at the beginning stay as they are, with the embedding. No gradient is computed for them, and none "
+             "travels over a cut that has nothing to be trained before it."},
     {.section = "train", .key = "epsilon", .type = FIELD_REAL, .unit = "", .minimum = 1e-16, .maximum = 0.1,
      .initial = "1e-08", .applier = APPLIES_ALL_STAGES, IN_RUN(epsilon),
      .help = "Added to the denominator of AdamW."},
@@ -227,6 +231,10 @@ static const struct field rows[] = {
      .maximum = PROFILE_MAX_STAGES, .initial = "2", .applier = APPLIES_SCHEDULER, IN_RUN(stages),
      .help = "Parts that the model is cut into, each a process. They are dealt to the hosts in the order of the "
              "file."},
+    {.section = "pipeline", .key = "layers", .type = FIELD_TEXT, .unit = "COUNT,COUNT,...", .initial = "",
+     .applier = APPLIES_SCHEDULER, IN_RUN(stage_layers),
+     .help = "How many layers each stage has, as in 2,1,1,2. Without it they are dealt so that the slowest stage is as fast as "
+             "can be; the head counts as the work that it is."},
     {.section = "pipeline", .key = "in_flight", .type = FIELD_INTEGER, .unit = "micro-batches", .minimum = 0,
      .maximum = 65535, .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(in_flight),
      .help = "Most micro-batches that a stage holds at a time; memory is taken for them. 0 derives it from the "

@@ -1,6 +1,9 @@
 #include "profiles/profile.h"
 
+#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "profiles/fields.h"
@@ -188,6 +191,30 @@ static int put_settings(const struct profile *profile, bool live_too, struct buf
         }
     }
     return err;
+}
+
+int profile_stage_layers(const struct profile *profile, int64_t layers[PROFILE_MAX_STAGES], struct why *why)
+{
+    const char *at = profile->stage_layers;
+    int64_t count = 0, sum = 0;
+    while (*at) {
+        char *end;
+        long value = strtol(at, &end, 10);
+        bool goes_on = *end == ',' && end[1];
+        if (!isdigit((unsigned char)*at) || value < 1 || value > profile->layers || (*end && !goes_on))
+            return why_set(why, ERR_INVALID, "pipeline.layers = %.100s: write how many layers each stage has, as in 2,1,1,2",
+                           profile->stage_layers);
+        if (count < PROFILE_MAX_STAGES)
+            layers[count] = value;
+        count++;
+        sum += value;
+        at = goes_on ? end + 1 : end;
+    }
+    if (count && (count != profile->stages || sum != profile->layers))
+        return why_set(why, ERR_INVALID,
+                       "pipeline.layers = %.100s are %" PRId64 " layers on %" PRId64 " stages; the model has %" PRId64
+                       " and pipeline.stages is %" PRId64, profile->stage_layers, sum, count, profile->layers, profile->stages);
+    return count > 0;
 }
 
 int profile_to_settings(const struct profile *profile, struct buf *out, struct why *why)

@@ -118,10 +118,12 @@ struct profile {
     double final_share;         /* train.final_lr_share: cosine ends at this share of lr */
     double weight_decay, beta1, beta2, epsilon, clip;
     int moments;                /* train.moments */
+    int64_t frozen;             /* train.frozen: layers at the beginning that are not trained */
     int64_t evaluate_every;     /* train.evaluate_every: steps between un-masked validations; 0 = only first and last */
 
     /* [pipeline] */
     int64_t stages;
+    char stage_layers[PROFILE_TEXT]; /* pipeline.layers: "2,1,1,2"; "" = as their cost asks; see profile_stage_layers */
     int64_t in_flight;          /* 0 = from the latency formula */
     bool recompute;
 
@@ -234,6 +236,8 @@ int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *pro
 /* May `name` have the value that it has in `changed`, in a run that began with `begun`? 0, or ERR_REFUSED with the reason: what the
  * table's range does not say (profile_live.c). */
 int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why);
+/* Layers of each stage, as pipeline.layers says; 1, ERR_INVALID (why not), or 0: it says nothing. */
+int profile_stage_layers(const struct profile *profile, int64_t layers[PROFILE_MAX_STAGES], struct why *why);
 /* Are gradients corrected: by an anchor's directions, or shrunk by themselves? */
 bool profile_corrects(const struct profile *profile);
 /* 0, or ERR_REFUSED with why this live setting changes nothing in a run that began so. */

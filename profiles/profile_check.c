@@ -61,6 +61,16 @@ static void check_shape(struct checking *checking)
     if (p->stages > p->layers)
         complain(checking, "pipeline.stages",
                  "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model", p->stages, p->layers);
+    if (p->frozen > p->layers)
+        complain(checking, "train.frozen", "train.frozen = %" PRId64 " is more than the %" PRId64 " layers of the model", p->frozen,
+                 p->layers);
+    if (p->frozen && p->head_tie == HEAD_TIED)
+        complain(checking, "train.frozen", "train.frozen keeps the embedding as it is, but model.head = tied trains it with the head; "
+                 "set model.head = untied");
+    int64_t layers[PROFILE_MAX_STAGES];
+    struct why why = {0};
+    if (p->stages <= p->layers && profile_stage_layers(p, layers, &why) < 0)
+        complain(checking, "pipeline.layers", "%s", why.text);
     if (p->qkv_bias && p->qk_norm)
         complain(checking, "model.qk_norm", "model.qkv_bias and model.qk_norm: no known model has both; set one of them to no");
     if (p->rope_scaling == ROPE_LLAMA3 && p->rope_low >= p->rope_high)

@@ -58,10 +58,11 @@ static int64_t layers_of_last(const struct profile *p)
 
 static void deal_layers(const struct profile *p, struct plan *plan)
 {
-    int64_t last = layers_of_last(p), others = p->stages - 1, rest = p->layers - last, first = 0;
+    int64_t last = layers_of_last(p), others = p->stages - 1, rest = p->layers - last, first = 0, given[PROFILE_MAX_STAGES];
+    bool by_profile = profile_stage_layers(p, given, NULL) > 0;
     for (int64_t i = 0; i < p->stages; i++) {
         /* What does not divide goes to later stages: earlier ones hold more micro-batches. */
-        int64_t layers = i == others ? last : rest * (i + 1) / others - rest * i / others;
+        int64_t layers = by_profile ? given[i] : i == others ? last : rest * (i + 1) / others - rest * i / others;
         for (int64_t r = 0; r < p->replicas; r++) {
             struct plan_stage *stage = &plan->stages[r * p->stages + i];
             stage->first_layer = (int)first;
@@ -226,7 +227,7 @@ static uint64_t count_state(const struct profile *p, bool backward)
     return bytes ? (empty_message(WIRE_CODEC_STATE, &state) + bytes) / (uint64_t)p->refresh : 0;
 }
 
-static void count_road(const struct profile *p, struct plan_road *road)
+static void count_road(const struct profile *p, bool one_way, struct plan_road *road)
 {
     static const struct wire_stamp stamp = {.kind = STAMP_TRAIN, .micro_batches = 1};
     static const struct wire_act act = {.sequences = 1, .tokens = 1, .id_bytes = 1};
@@ -240,8 +241,11 @@ static void count_road(const struct profile *p, struct plan_road *road)
 
     road->forward_bytes_per_step = fixed + batches * rows * plan_token_bytes(p, false) + count_state(p, false);
     road->dense_forward_bytes_per_step = fixed + dense;
-    road->backward_bytes_per_step = batches * (empty_message(WIRE_GRAD, &grad) + rows * plan_token_bytes(p, true)) + count_state(p, true);
-    road->dense_backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad) + dense;
+    road->backward_bytes_per_step = road->dense_backward_bytes_per_step = batches * empty_message(WIRE_GRAD, &grad);
+    if (!one_way) {
+        road->backward_bytes_per_step += batches * rows * plan_token_bytes(p, true) + count_state(p, true);
+        road->dense_backward_bytes_per_step += dense;
+    }
     if (p->head_tie == HEAD_TIED)
         plan_tied(p, road);
 }
@@ -264,7 +268,7 @@ static void lay_roads(const struct profile *p, struct plan *plan)
             continue;
         struct plan_road *road = &plan->roads[plan->road_count++];
         *road = (struct plan_road){.from = i, .to = i + 1};
-        count_road(p, road);
+        count_road(p, plan_is_one_way(p, plan->stages[i + 1].first_layer), road);
     }
     for (int from = 0; from < plan->stage_count; from++)
         for (int to = from + stages; to < plan->stage_count; to += stages) {
@@ -290,6 +294,9 @@ static int check_profile(const struct profile *p, struct why *why)
     if (p->layers < p->stages)
         return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model",
                        p->stages, p->layers);
+    int64_t layers[PROFILE_MAX_STAGES];
+    if (profile_stage_layers(p, layers, why) < 0)
+        return ERR_INVALID;
     if (p->heads < 1 || p->kv_heads < 1 || (!p->head_width && p->hidden % p->heads) || p->heads % p->kv_heads)
         return why_set(why, ERR_INVALID,
                        "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64

@@ -78,6 +78,7 @@ bool plan_averages_gradients(const struct profile *profile); /* in every step, i
 int64_t plan_keep(const struct profile *profile);     /* codec_keep */
 uint64_t plan_token_bytes(const struct profile *profile, bool backward); /* that cross a cut: codec_bytes of one row */
 uint64_t plan_state_bytes(const struct profile *profile, bool backward); /* of a version of a boundary's statistics: codec_state_bytes */
+bool plan_is_one_way(const struct profile *profile, int before); /* a cut that so many layers lie before: no gradients cross it */
 uint64_t plan_boundary_memory(const struct profile *profile, const struct plan_stage *stage); /* codec_memory_bytes, features of tokens */
 bool plan_calibrates(const struct profile *profile);
 

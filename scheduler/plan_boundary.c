@@ -138,15 +138,22 @@ static uint64_t state_memory(const struct profile *p, bool backward)
     return 8 * (features * hidden + vectors) + dealt + 4 * (tokens * tokens + tokens * hidden + tokens + hidden + products);
 }
 
+bool plan_is_one_way(const struct profile *p, int before)
+{
+    return before <= p->frozen;
+}
+
 uint64_t plan_boundary_memory(const struct profile *p, const struct plan_stage *stage)
 {
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, slots = (uint64_t)stage->in_flight;
     uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), scratch = 0, table = 0;
-    uint64_t sides = (stage->stage > 0) + (uint64_t)(stage->stage + 1 < p->stages);
+    bool up = stage->stage > 0, down = stage->stage + 1 < p->stages;
+    uint64_t sides = (uint64_t)up + (uint64_t)down, backward = (uint64_t)(up && !plan_is_one_way(p, stage->first_layer)) +
+                                                               (uint64_t)(down && !plan_is_one_way(p, stage->first_layer + stage->layers));
     bool tokens = p->reference == REFERENCE_TOKENS && p->codec != CODEC_DENSE;
     if (has_directions(p) || tokens || (p->codec == CODEC_TOPK && p->reference == REFERENCE_MEAN))
         scratch = 4 * rows * hidden + (tokens ? 4 * (uint64_t)p->context * rows * rank : 0);
     if (tokens && p->stages > 1)
         table = 4 * ((uint64_t)p->vocabulary + 1) * rank;
-    return table + sides * (kind_memory(p, rows, slots) + state_memory(p, false) + state_memory(p, true) + scratch);
+    return table + sides * (kind_memory(p, rows, slots) + state_memory(p, false) + scratch) + backward * state_memory(p, true);
 }

@@ -83,6 +83,8 @@ int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum c
 
 size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way)
 {
+    if (settings->one_way && way == CODEC_BACKWARD)
+        return 0;
     return (size_t)use->rows * kind_in_use(settings, use)->row_bytes(settings, use, way);
 }
 
@@ -252,6 +254,8 @@ static bool gradient_needs_version(const struct codec *codec)
 void codec_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
 {
     must_be_right(codec, use, gradient_needs_version(codec), false);
+    if (codec->settings.one_way)
+        return;
     kind_in_use(&codec->settings, use)->encode_gradient(codec, use, dx, out);
     codec->ops->finish(codec->device);
 }
@@ -264,7 +268,7 @@ int codec_decode_gradient(struct codec *codec, const struct codec_use *use, cons
         err = check_version(codec, use, why);
     if (err == 0)
         err = check_bytes(codec, use, CODEC_BACKWARD, count, why);
-    if (err == 0)
+    if (err == 0 && !codec->settings.one_way)
         kind_in_use(&codec->settings, use)->decode_gradient(codec, use, bytes, dx);
     return err;
 }

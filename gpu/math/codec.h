@@ -38,6 +38,7 @@ struct codec_settings {
     double forward_share; /* of the bytes that travel: the rest is for gradients */
     double decay;         /* what statistics keep of the old when new ones come */
     int bits;             /* principal: of every coefficient */
+    bool one_way;         /* nothing before the cut is trained: gradients have no bytes, and no statistics */
 };
 
 /* What one use needs: where in the run, and how much may travel. `keep` is what codec_keep says: channels of a token for

@@ -44,6 +44,8 @@ bool codec_needs_state(const struct codec_settings *settings)
 
 size_t codec_state_bytes(const struct codec_settings *s, enum codec_way way)
 {
+    if (s->one_way && way == CODEC_BACKWARD)
+        return 0;
     size_t values = has_bases(s) ? 4 * (size_t)codec_rank(s) : 0;
     return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s);
 }

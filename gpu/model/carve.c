@@ -83,6 +83,9 @@ int stage_check(const struct stage_shape *s, struct why *why)
                        s->first  ? s->last ? "first and last" : "first"
                        : s->last ? "last"
                                  : "in the middle");
+    if (s->still < 0 || s->still > s->layers || (s->still && s->model.tied))
+        return why_set(why, ERR_INVALID, "stage: %" PRId64 " of %" PRId64 " layers are not to be trained, the embedding neither%s",
+                       s->still, s->layers, s->model.tied ? ", but the head shares it" : "");
     if (s->sequences < 1 || s->tokens < 1 || s->sequences > 1 << 20 || s->tokens > 1 << 20 ||
         s->sequences * s->tokens > 1 << 22)
         return why_set(why, ERR_INVALID, "stage: a micro-batch of %" PRId64 " × %" PRId64 " tokens; at most %d are possible",

@@ -43,6 +43,7 @@ struct stage_shape {
     bool first, last;            /* has the embedding / the head */
     int64_t sequences, tokens;   /* largest micro-batch */
     int64_t slots;               /* micro-batches in flight */
+    int64_t still;               /* the first so many of its layers are not trained, nor is the embedding then */
     bool frozen;                 /* forward only: gradients and optimiser are not taken */
     bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
     bool corrects;               /* a second block of gradients is taken: stage_correction */
@@ -103,7 +104,7 @@ double stage_loss(struct stage *stage, int slot, const uint32_t *targets, float 
 void stage_logits(struct stage *stage, float *out);
 /* Backward of the slot: dy[rows,H] is the gradient of the output (NULL on the last stage: from stage_loss; on others it may
  * be what stage_gradient gave). Weight gradients accumulate. The slot is empty after it. Returns dx[rows,H] (valid until the
- * next call), NULL on the first stage. */
+ * next call), NULL on the first stage and where layers at the beginning are not trained. */
 const float *stage_backward(struct stage *stage, int slot, const float *dy);
 /* Where the gradient of the output may be written before stage_backward, [rows,H], to save a copy; NULL on the last stage.
  * */

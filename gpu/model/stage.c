@@ -250,22 +250,24 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
     int64_t rows = s->sequences * s->tokens, hidden = stage->shape.model.hidden;
     float *gradient = stage->scratch + stage->work.gradient;
     BUG_IF(stage->shape.frozen || !rows || stage->shape.last != !dy || (stage->shape.last && stage->ready != slot));
-    if (dy)
+    int64_t still = stage->shape.still;
+    bool learns = still < stage->shape.layers;
+    if (dy && learns)
         copy(stage, gradient, dy, rows * hidden);
-    if (stage->shape.recompute && stage->resident != slot)
+    if (stage->shape.recompute && stage->resident != slot && learns)
         run_forward(stage, slot);
-    for (int64_t i = stage->shape.layers - 1; i >= 0; i--) {
+    for (int64_t i = stage->shape.layers - 1; i >= still; i--) {
         struct layer layer = stage_layer(stage, slot, i);
         layer_backward(stage, &layer, s->sequences, s->tokens);
     }
-    if (stage->shape.first)
+    if (stage->shape.first && !still)
         stage->ops->embedding_backward(stage->device, stage->gradients + stage->at.embedding, gradient, s->ids, rows,
                                        hidden);
     if (stage->resident == slot)
         stage->resident = -1; /* gate|up is overwritten */
     stage->ready = -1;
     s->tokens = 0;
-    return stage->shape.first ? NULL : gradient;
+    return stage->shape.first || still ? NULL : gradient;
 }
 
 /* ---- the optimiser step ---- */
@@ -275,13 +277,20 @@ size_t stage_tied_copy(const struct stage *stage)
     return stage->shape.model.tied && stage->shape.last && !stage->shape.first ? stage->at.head : CARVE_NONE;
 }
 
+/* The embedding lies before the layers, norm and head behind them. */
+static bool is_trained(const struct stage *stage, const struct carve_tensor *tensor)
+{
+    size_t still = (size_t)stage->shape.still;
+    return !still || tensor->offset >= stage->at.first_layer + still * stage->at.layer_stride;
+}
+
 double stage_gradient_squares(struct stage *stage)
 {
     double squares = 0;
     for (int i = 0; i < stage->at.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
         const float *gradients = stage->corrected[i] ? stage->corrections : stage->gradients;
-        if (t->offset != stage_tied_copy(stage))
+        if (t->offset != stage_tied_copy(stage) && is_trained(stage, t))
             squares += stage->ops->sum_squares(stage->device, gradients + t->offset, t->rows * t->columns);
     }
     return squares;
@@ -346,6 +355,8 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
     now.correction2 = (float)(1 - pow((double)settings->beta2, (double)t));
     for (int i = 0; i < stage->at.tensors; i++) {
         const struct carve_tensor *tensor = &stage->tensors[i];
+        if (!is_trained(stage, tensor))
+            continue;
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
         if (stage->corrected[i])
             steer(stage, tensor, &now);

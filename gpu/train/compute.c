@@ -71,10 +71,12 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
 {
     const struct profile *profile = &settings->profile;
     const struct wire_assign *assign = &settings->assign;
+    int64_t still = profile->frozen - assign->first_layer;
     return (struct stage_shape){
         .model = shape_of_profile(profile),
         .first_layer = assign->first_layer,
         .layers = assign->layers,
+        .still = still < 0 ? 0 : still < assign->layers ? still : assign->layers,
         .first = assign->stage == 0,
         .last = assign->stage + 1 == assign->stages,
         .sequences = profile->micro_batch,
@@ -87,11 +89,13 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
     };
 }
 
-static int load_boundary(struct compute *compute, int index, struct boundary *boundary, struct why *why)
+/* `before`: layers of the model that lie before the cut. */
+static int load_boundary(struct compute *compute, int index, int before, struct boundary *boundary, struct why *why)
 {
     const struct profile *profile = &compute->settings.profile;
     shape_codec(profile, index, &boundary->settings);
     boundary->settings.slots = compute->slots;
+    boundary->settings.one_way = before <= profile->frozen;
     boundary->settings.table = compute->table;
     compute->memory_bytes += codec_memory_bytes(&boundary->settings);
     return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
@@ -179,15 +183,16 @@ static int load_weights(struct compute *compute, struct why *why)
 
 static int load(struct compute *compute, struct why *why)
 {
+    const struct wire_assign *assign = &compute->settings.assign;
     int err = load_backend(compute, why);
     if (!err)
         err = load_weights(compute, why);
     if (!err)
         err = load_table(compute, why);
     if (!err && !compute->first)
-        err = load_boundary(compute, compute->stage - 1, &compute->up, why);
+        err = load_boundary(compute, compute->stage - 1, assign->first_layer, &compute->up, why);
     if (!err && !compute->last)
-        err = load_boundary(compute, compute->stage, &compute->down, why);
+        err = load_boundary(compute, compute->stage, assign->first_layer + assign->layers, &compute->down, why);
     if (!err && compute->first)
         err = load_data(compute, why);
     struct stage_shape shape = shape_of(&compute->settings, compute->slots);

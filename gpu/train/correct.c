@@ -151,6 +151,12 @@ int correct_switch(struct compute *compute)
 
 /* ---- in a step ---- */
 
+/* What is not trained has no gradient. */
+static bool is_trained(const struct compute *compute, const struct matrix *is)
+{
+    return is->layer >= compute->settings.profile.frozen;
+}
+
 static bool applies(const struct compute *compute)
 {
     const struct wire_stamp *stamp = &compute->pass.stamp;
@@ -169,6 +175,8 @@ void correct_half(struct compute *compute)
     for (int i = 0; i < correct->count; i++) {
         const struct matrix *is = &correct->matrices[i].is;
         float *half = stage_correction(compute->model, is->tensor);
+        if (!is_trained(compute, is))
+            continue;
         ops->fill(compute->device, half, 0, is->rows * is->columns);
         ops->add(compute->device, half, stage_gradient_of(compute->model, is->tensor), is->rows * is->columns);
     }
@@ -209,6 +217,8 @@ void correct_gradients(struct compute *compute)
         struct corrected *matrix = &correct->matrices[i];
         float *out = stage_correction(compute->model, matrix->is.tensor);
         struct filter_meters meters;
+        if (!is_trained(compute, &matrix->is))
+            continue;
         filter_apply(correct->filter, matrix->state, matrix->basis.rank ? &matrix->basis : NULL,
                      stage_gradient_of(compute->model, matrix->is.tensor),
                      filter_needs_half(&correct->settings) ? out : NULL, (double)compute->pass.stamp.mix, out, &meters);

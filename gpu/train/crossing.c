@@ -135,8 +135,9 @@ static void note_dense(const struct compute *compute, const struct micro_batch *
 {
     letter->evaluation = compute->pass.stamp.kind == STAMP_EVALUATE;
     if (compute->pass.stamp.kind == STAMP_TRAIN)
-        letter->dense_bytes = letter->bytes + FRAME_HEADER_BYTES - coded +
-                              (uint64_t)micro_batch->rows * (uint64_t)compute->settings.profile.hidden * 2;
+        letter->dense_bytes = letter->bytes + FRAME_HEADER_BYTES;
+    if (compute->pass.stamp.kind == STAMP_TRAIN && coded)
+        letter->dense_bytes += (uint64_t)micro_batch->rows * (uint64_t)compute->settings.profile.hidden * 2 - coded;
 }
 
 static uint32_t debug_checksum(struct compute *compute, struct boundary *boundary, const struct micro_batch *micro_batch)

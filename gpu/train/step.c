@@ -198,7 +198,7 @@ static int step_backward(struct compute *compute)
         correct_gradients(compute);
     if (learns && ends)
         squares = pass->squares = stage_gradient_squares(compute->model) + later;
-    if (learns && !compute->first)
+    if (dx)
         measures_gradients(compute, &micro_batch, dx);
     if (learns && !compute->first && ends)
         err = measures_ship_backward(compute);

@@ -5,6 +5,7 @@
  */
 #include "gpu/model/model.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -439,6 +440,73 @@ static void our_own_mistakes_are_bugs(void **state)
     stage_free(mistake.stage);
 }
 
+/* The name of what stays as it is when the first `still` layers of this stage are not trained. */
+static bool stays(const char *name, int64_t first_layer, int64_t still)
+{
+    int64_t layer;
+    if (strncmp(name, "model.embed_tokens", 18) == 0)
+        return still > 0;
+    return sscanf(name, "model.layers.%" SCNd64 ".", &layer) == 1 && layer < first_layer + still;
+}
+
+/* What is trained has the same gradients and takes the same step, bit for bit; the rest does not move, and no gradient is handed on. */
+static void layers_at_the_beginning_may_stay(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t first_layer, layers, still;
+        bool recompute;
+    } rows[] = {{0, 4, 1, false}, {0, 4, 4, true}, {0, 2, 1, true}, {0, 2, 2, false}, {1, 2, 1, false}, {1, 2, 2, true}, {2, 2, 1, true}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        struct stage_shape shape = plain_shape(rows[r].first_layer, rows[r].layers);
+        struct stage *stages[2];
+        struct feed feed;
+        float unused[ROWS * HIDDEN], before[VOCABULARY * 36], after[2][VOCABULARY * 36];
+        double squares = 0;
+        feed_init(&feed, 7 + r);
+        shape.recompute = rows[r].recompute;
+        for (int i = 0; i < 2; i++) {
+            shape.still = i ? rows[r].still : 0;
+            stages[i] = open_stage(&shape, 3);
+            forward(stages[i], &shape, &feed, 0, SEQUENCES);
+            if (i) {
+                if (shape.last)
+                    stage_loss(stages[i], 0, feed.targets, 0.01f);
+                assert_null(stage_backward(stages[i], 0, shape.last ? NULL : feed.dy));
+            } else {
+                backward(stages[i], &shape, &feed, 0, SEQUENCES, unused);
+            }
+        }
+        for (int i = 0; i < stage_tensor_count(stages[0]); i++) {
+            struct tensor_info info;
+            stage_tensor(stages[0], i, &info);
+            stage_tensor_get(stages[0], i, before, true);
+            for (int64_t k = 0; k < info.shape[0] * info.shape[1] && !stays(info.name, shape.first_layer, shape.still); k++)
+                squares += (double)before[k] * (double)before[k];
+        }
+        assert_true(fabs(stage_gradient_squares(stages[1]) - squares) <= 1e-6 * squares);
+        const struct adamw settings = {
+            .learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, .gradient_scale = 1};
+        for (int k = 0; k < 2; k++)
+            stage_step(stages[k], &settings, 1);
+        struct stage *fresh = open_stage(&shape, 3);
+        for (int i = 0; i < stage_tensor_count(stages[0]); i++) {
+            struct tensor_info info;
+            stage_tensor(stages[0], i, &info);
+            size_t bytes = (size_t)(info.shape[0] * info.shape[1]) * sizeof(float);
+            for (int k = 0; k < 2; k++)
+                stage_tensor_get(stages[k], i, after[k], false);
+            stage_tensor_get(fresh, i, before, false);
+            assert_memory_equal(after[1], stays(info.name, shape.first_layer, shape.still) ? before : after[0], bytes);
+            assert_memory_not_equal(after[0], before, bytes);
+        }
+        for (int k = 0; k < 2; k++)
+            stage_free(stages[k]);
+        stage_free(fresh);
+        feed_clear(&feed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +518,7 @@ int main(void)
         cmocka_unit_test(recomputation_keeps_inputs_only),
         cmocka_unit_test(every_failing_allocation_is_reported),
         cmocka_unit_test(shapes_that_cannot_be_are_refused),
+        cmocka_unit_test(layers_at_the_beginning_may_stay),
         cmocka_unit_test(our_own_mistakes_are_bugs),
     };
     backend_open(&cpu, 1);

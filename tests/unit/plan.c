@@ -45,6 +45,16 @@ static void make(int cores)
         fail_msg("%s", why.text);
 }
 
+static uint64_t encoded(uint16_t type, const void *payload)
+{
+    struct buf buf;
+    buf_init(&buf, 1 << 26);
+    assert_int_equal(wire_encode(type, payload, &buf, NULL), 0);
+    uint64_t bytes = FRAME_HEADER_BYTES + buf_used(&buf);
+    buf_clear(&buf);
+    return bytes;
+}
+
 static double layer_cost(void)
 {
     double h = (double)profile.hidden, kv = h * (double)profile.kv_heads / (double)profile.heads;
@@ -98,6 +108,50 @@ static void layers_are_dealt_as_evenly_as_can_be(void **state)
     profile.vocabulary = 128000; /* the head weighs more than all layers */
     make(1);
     assert_int_equal(plan.stages[0].layers, 5);
+}
+
+static void layers_may_be_given(void **state)
+{
+    (void)state;
+    static const int expected[] = {2, 1, 1, 2};
+    static const char *const wrong[] = {"2,1,1", "2,1,1,3", "2,1,1,2,", "2,1,1,x", "0,2,2,2", "2,1,,2", ",2,1,1,2", "-2,4,2,2", "2, 1,1,2",
+                                        "99999999999999999999,1,1,2"};
+    plain_profile(4, 6, 1);
+    profile.replicas = 2;
+    snprintf(profile.stage_layers, sizeof profile.stage_layers, "2,1,1,2");
+    make(1);
+    for (int i = 0, first = 0; i < plan.stage_count; i++) {
+        first = plan.stages[i].stage ? first : 0;
+        assert_int_equal(plan.stages[i].layers, expected[plan.stages[i].stage]);
+        assert_int_equal(plan.stages[i].first_layer, first);
+        first += plan.stages[i].layers;
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct why why = {0};
+        snprintf(profile.stage_layers, sizeof profile.stage_layers, "%s", wrong[i]);
+        assert_int_equal(plan_make_for(&profile, 1, &plan, &why), ERR_INVALID);
+        assert_non_null(strstr(why.text, "pipeline.layers"));
+    }
+}
+
+/* No gradient crosses a cut that only has what is not trained before it. */
+static void what_is_not_trained_sends_no_gradients(void **state)
+{
+    (void)state;
+    static const struct wire_grad empty = {.squares = -1, .loss = -1};
+    plain_profile(4, 8, 1);
+    profile.codec = CODEC_SUBSPACE;
+    profile.micro_batches = 5;
+    for (profile.frozen = 0; profile.frozen <= 8; profile.frozen++) {
+        make(1);
+        for (int i = 0; i < plan.road_count; i++) {
+            const struct plan_road *road = &plan.roads[i];
+            bool none = plan.stages[road->to].first_layer <= profile.frozen;
+            assert_int_equal(road->backward_bytes_per_step == 5 * encoded(WIRE_GRAD, &empty), none);
+            assert_int_equal(road->dense_backward_bytes_per_step == 5 * encoded(WIRE_GRAD, &empty), none);
+            assert_true(road->forward_bytes_per_step > 5 * encoded(WIRE_GRAD, &empty));
+        }
+    }
 }
 
 static void hosts_in_file_order(void **state)
@@ -156,16 +210,6 @@ static void in_flight(void **state)
     profile.in_flight = 3;
     make(1);
     assert_int_equal(plan.stages[0].in_flight, 3);
-}
-
-static uint64_t encoded(uint16_t type, const void *payload)
-{
-    struct buf buf;
-    buf_init(&buf, 1 << 26);
-    assert_int_equal(wire_encode(type, payload, &buf, NULL), 0);
-    uint64_t bytes = FRAME_HEADER_BYTES + buf_used(&buf);
-    buf_clear(&buf);
-    return bytes;
 }
 
 /* What a stage would send in a step with refresh = 1, message by message. */
@@ -348,7 +392,9 @@ static void text_and_json_say_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_are_dealt_as_evenly_as_can_be), cmocka_unit_test(hosts_in_file_order),
+        cmocka_unit_test(layers_are_dealt_as_evenly_as_can_be),
+        cmocka_unit_test(layers_may_be_given),
+        cmocka_unit_test(what_is_not_trained_sends_no_gradients), cmocka_unit_test(hosts_in_file_order),
         cmocka_unit_test(cores_and_uplinks_are_shared),         cmocka_unit_test(in_flight),
         cmocka_unit_test(bytes_are_those_of_the_messages),      cmocka_unit_test(the_mask_saves_what_it_says),
         cmocka_unit_test(what_cannot_be_planned_is_refused),    cmocka_unit_test(fits_in_80_columns),

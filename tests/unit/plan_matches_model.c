@@ -35,6 +35,7 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->ffn = between(dice, 32, 2000);
     p->vocabulary = between(dice, 256, 70000);
     p->head_tie = (int)dice_below(dice, 2);
+    p->frozen = p->head_tie == HEAD_TIED || dice_below(dice, 2) ? 0 : between(dice, 1, p->layers);
     p->sequence = between(dice, 16, 512);
     p->micro_batch = between(dice, 1, 8);
     p->micro_batches = between(dice, 1, 16);
@@ -76,9 +77,13 @@ static uint64_t codecs_of(const struct profile *p, const struct plan_stage *stag
     struct model_shape shape = shape_of_profile(p);
     shape_codec(p, 0, &settings);
     settings.slots = stage->in_flight;
-    uint64_t sides = (stage->stage > 0) + (uint64_t)(stage->stage + 1 < p->stages);
-    uint64_t table = shape_needs_table(p) ? 4 * (uint64_t)token_table_count(&shape, p->rank) : 0;
-    return table + sides * codec_memory_bytes(&settings);
+    uint64_t sum = shape_needs_table(p) ? 4 * (uint64_t)token_table_count(&shape, p->rank) : 0;
+    for (int side = 0; side < 2; side++) {
+        settings.one_way = stage->first_layer + (side ? stage->layers : 0) <= p->frozen;
+        if (side ? stage->stage + 1 < p->stages : stage->stage > 0)
+            sum += codec_memory_bytes(&settings);
+    }
+    return sum;
 }
 
 static void memory(void **state)

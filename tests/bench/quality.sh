@@ -84,7 +84,7 @@ write_profile() {
     shift
     python3 - "$folder/$name.ini" "run.name=$name" "run.seed=$seed" "run.steps=$steps" "model.path=$data/base-mild" "data.path=$folder/*.txt" \
         data.validation=0.2467 "data.validation_windows=$windows" train.sequence=128 train.micro_batch=16 train.micro_batches=4 train.warmup=8 \
-        train.weight_decay=0.01 train.clip=1 pipeline.stages=4 "$@" <<'PYTHON'
+        train.weight_decay=0.01 train.clip=1 pipeline.stages=4 pipeline.layers=2,1,1,2 "$@" <<'PYTHON'
 import sys
 sections = {}
 for word in sys.argv[2:]:

@@ -19,7 +19,7 @@ if [ -n "$inside" ]; then ip link set lo up || fail "lo does not come up"; fi
 
 H=512 K=26 # K = (1 - 0.95) H + 1/2, rounded down
 
-act_bytes() { kedge links "$1" --json | json 'sum(l["sent_bytes"] for l in j["links"] if l["lane"] == "ACT")'; }
+act_bytes() { kedge links "$1" --json | json 'sum(l["sent_bytes"] for l in j["links"] if l["lane"] == "act")'; }
 interface_bytes() { awk '{ sub(/^ */, "") } /^lo:/ { sub(/^lo: */, ""); print $9 }' /proc/net/dev; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 # Heartbeats and counters for the screen go by the clock, not by the step: on a slow machine a step has many of them. What a paused

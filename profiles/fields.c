@@ -30,6 +30,7 @@ static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf
 static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
 static const char *const references[] = {[REFERENCE_NONE] = "none", [REFERENCE_MEAN] = "mean",
                                          [REFERENCE_TOKENS] = "tokens", NULL};
+static const char *const statistics[] = {[STATISTICS_LIVE] = "live", [STATISTICS_ANCHOR] = "anchor", NULL};
 static const char *const patterns[] = {[PATTERN_STRIDED] = "strided", [PATTERN_SEQUENTIAL] = "sequential", NULL};
 static const char *const outers[] = {[OUTER_NESTEROV] = "nesterov", [OUTER_NONE] = "none", NULL};
 static const char *const payloads[] = {[SEND_FP32] = "fp32", [SEND_BF16] = "bf16", [SEND_INT8] = "int8", [SEND_INT4] = "int4",
@@ -274,6 +275,10 @@ static const struct field rows[] = {
     {.section = "boundary", .key = "bits", .type = FIELD_INTEGER, .unit = "bits", .minimum = 1, .maximum = 8,
      .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(bits),
      .help = "Bits of a coefficient of the principal codec; subspace deals them itself."},
+    {.section = "boundary", .key = "statistics", .type = FIELD_CHOICE, .unit = "", .choices = statistics, .initial = "live",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(statistics),
+     .help = "Who measures reference and directions. live: the stage that makes a tensor, while it trains. anchor: the anchor, of "
+             "every snapshot, on its own passes where nothing is compressed; in use after anchor.staleness steps."},
     {.section = "boundary", .key = "refresh", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e9,
      .initial = "20", .applier = APPLIES_ALL_STAGES, IN_RUN(refresh),
      .help = "Steps between two measurements of reference and directions."},

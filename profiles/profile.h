@@ -44,6 +44,7 @@ enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, 
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
 enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
 enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN, REFERENCE_TOKENS };
+enum boundary_statistics { STATISTICS_LIVE, STATISTICS_ANCHOR };
 enum sync_pattern { PATTERN_STRIDED, PATTERN_SEQUENTIAL };                                  /* = enum fragment_pattern */
 enum sync_outer_kind { OUTER_NESTEROV, OUTER_NONE };
 enum sync_payload { SEND_FP32, SEND_BF16, SEND_INT8, SEND_INT4, SEND_E3M0, SEND_POWERSGD }; /* = enum sync_kind */
@@ -136,6 +137,7 @@ struct profile {
     int64_t rank;               /* boundary.rank: directions, and features of a token; 0 = all */
     double forward_share;       /* boundary.forward_share: of the bytes that travel */
     int64_t bits;               /* boundary.bits: of a coefficient of the principal codec */
+    int statistics;             /* boundary.statistics: who measures */
     int64_t refresh;            /* boundary.refresh: steps between measurements */
     double decay;               /* boundary.decay: what statistics keep of the old */
     int64_t late;               /* boundary.late: steps from a measurement to its use */
@@ -240,6 +242,8 @@ int profile_check_live(const struct profile *begun, const struct profile *change
 int profile_stage_layers(const struct profile *profile, int64_t layers[PROFILE_MAX_STAGES], struct why *why);
 /* Are gradients corrected: by an anchor's directions, or shrunk by themselves? */
 bool profile_corrects(const struct profile *profile);
+/* Are reference and directions of the cuts measured by the anchor, after the first ones? */
+bool profile_anchor_measures(const struct profile *profile);
 /* 0, or ERR_REFUSED with why this live setting changes nothing in a run that began so. */
 int profile_check_effect(const struct profile *begun, const char *name, struct why *why);
 int profile_rounds_under_way(const struct profile *profile); /* most exchanges of a stage at a time: gpu/train/fragments.c */

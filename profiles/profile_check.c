@@ -297,6 +297,19 @@ static void check_boundary(struct checking *checking)
         complain(checking, "boundary.rank",
                  "the statistics of a boundary are %" PRId64 " MiB, more than %d; make boundary.rank smaller", bytes >> 20,
                  PROFILE_STATE_BYTES >> 20);
+    if (p->statistics == STATISTICS_ANCHOR && !p->anchor_host[0])
+        complain(checking, "boundary.statistics", "boundary.statistics = anchor: there is no anchor; name its host by anchor.host");
+    if (p->statistics == STATISTICS_ANCHOR && p->codec == CODEC_DENSE)
+        complain(checking, "boundary.statistics", "boundary.statistics has no effect with boundary.codec = dense; remove one of them");
+    if (p->statistics == STATISTICS_ANCHOR && !bases && p->reference == REFERENCE_NONE)
+        complain(checking, "boundary.statistics", "boundary.statistics has no effect: this codec with boundary.reference = none has none; "
+                 "remove it");
+    for (int i = 0; i < 2 && p->statistics == STATISTICS_ANCHOR; i++) {
+        const char *name = i ? "boundary.late" : "boundary.refresh";
+        if (is_given(checking, name))
+            complain(checking, name, "%s has no effect with boundary.statistics = anchor: %s says when; remove one of them", name,
+                     i ? "anchor.staleness" : "anchor.every");
+    }
     if (p->late / p->refresh > 60)
         complain(checking, "boundary.late", "boundary.late = %" PRId64 " with boundary.refresh = %" PRId64
                  ": at most 60 measurements can wait; measure less often", p->late, p->refresh);

@@ -62,6 +62,11 @@ bool profile_corrects(const struct profile *profile)
     return profile->anchor_filter == ANCHOR_SHRINK || (profile->anchor_host[0] && profile->anchor_filter != ANCHOR_NONE);
 }
 
+bool profile_anchor_measures(const struct profile *profile)
+{
+    return profile->anchor_host[0] && profile->codec != CODEC_DENSE && profile->statistics == STATISTICS_ANCHOR;
+}
+
 int profile_check_effect(const struct profile *begun, const char *name, struct why *why)
 {
     bool averages = begun->sync_every == 1 && begun->sync_outer == OUTER_NONE;

@@ -446,9 +446,12 @@ static void on_used(struct run *run, struct process *process, const struct wire_
     struct wire_anchor_row *row = anchor_row(run);
     row->used = mark->version;
     row->staleness = (double)(mark->step - mark->version);
+    bool measures = profile_anchor_measures(&run->profile), corrects = profile_corrects(&run->profile);
     run_say(run, EVENT_INFO, process, "anchor-used",
-            "gradients are corrected by the anchor's directions of step %" PRIu64 " from step %" PRIu64
-            " on: staleness %" PRIu64 ", target %" PRId64,
+            "%s by what the anchor found of step %" PRIu64 " from step %" PRIu64 " on: staleness %" PRIu64 ", target %" PRId64,
+            !measures   ? "gradients are corrected"
+            : !corrects ? "cuts are coded"
+                        : "gradients are corrected and cuts are coded",
             mark->version, mark->step, mark->step - mark->version, run->profile.anchor_staleness);
     agree(run);
 }

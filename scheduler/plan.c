@@ -223,7 +223,7 @@ static void plan_tied(const struct profile *p, struct plan_road *road)
 static uint64_t count_state(const struct profile *p, bool backward)
 {
     static const struct wire_codec_state state = {.version = 1};
-    uint64_t bytes = plan_state_bytes(p, backward);
+    uint64_t bytes = profile_anchor_measures(p) ? 0 : plan_state_bytes(p, backward);
     return bytes ? (empty_message(WIRE_CODEC_STATE, &state) + bytes) / (uint64_t)p->refresh : 0;
 }
 

@@ -58,6 +58,13 @@ bool plan_is_for_anchor(const struct profile *profile, int host)
     return profile->host_count > 1 && strcmp(profile->hosts[host].name, profile->anchor_host) == 0;
 }
 
+/* Of a version of a cut's statistics, where the anchor measures them: that of each end. */
+static uint64_t statistics_of(const struct profile *p, int before)
+{
+    uint64_t backward = plan_is_one_way(p, before) ? 0 : plan_state_bytes(p, true);
+    return profile_anchor_measures(p) ? plan_state_bytes(p, false) + backward : 0;
+}
+
 uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *stage)
 {
     bool anchored = p->anchor_host[0] != '\0',
@@ -68,8 +75,12 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
         sum += 4 * stage->parameters;
     if (corrects && p->anchor_filter != ANCHOR_SHRINK)
         sum += 4 * elements * (uint64_t)stage->layers;
-    if (anchored)
+    if (anchored && corrects && p->anchor_filter != ANCHOR_SHRINK)
         sum += BASES_MOST * bytes * (uint64_t)stage->layers;
+    if (stage->stage > 0)
+        sum += BASES_MOST * statistics_of(p, stage->first_layer);
+    if (stage->stage + 1 < p->stages)
+        sum += BASES_MOST * statistics_of(p, stage->first_layer + stage->layers);
     if (anchored && stage->replica == 0)
         sum += 4 * snapshot_words(p, stage);
     return sum;
@@ -96,8 +107,13 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
     alone->stages = 1;
     alone->recompute = false;
     anchor->snapshot_bytes = 2 * parameters;
-    anchor->basis_bytes = bytes * (uint64_t)p->layers;
-    anchor->memory_bytes = 8 * parameters + 4 * cells * (uint64_t)p->layers + 4 * parameters +
+    bool corrects = profile_corrects(p) && p->anchor_filter != ANCHOR_SHRINK;
+    anchor->basis_bytes = corrects ? bytes * (uint64_t)p->layers : 0;
+    for (int i = 1; i < plan->stages_per_replica; i++)
+        anchor->statistics_bytes += 2 * statistics_of(p, plan->stages[i].first_layer);
+    if (anchor->statistics_bytes)
+        anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
+    anchor->memory_bytes += 8 * parameters + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + 4 * parameters +
                            plan_activation_bytes(alone, &whole) + plan_buffer_bytes(alone, &whole) +
                            (p->anchor_lifeboat ? 2 * parameters : 0);
 }
@@ -116,7 +132,12 @@ void plan_print_anchor(const struct plan *plan, const struct profile *profile, F
     fprintf(out, "\nAnchor on host %s: %d thread%s, %s of memory. A snapshot every %" PRId64 " steps,\n",
             profile->hosts[anchor->host].name, anchor->threads, anchor->threads == 1 ? "" : "s", memory,
             profile->anchor_every);
-    fprintf(out, "%s in full (the first), a difference after that; %s of directions come back\n", full, back);
-    fprintf(out, "(rank %" PRId64 "). In use %" PRId64 " steps later: at most %s a step have to travel for it.\n",
-            profile->anchor_rank, profile->anchor_staleness, need);
+    fprintf(out, "%s in full (the first), a difference after that. Back come\n", full);
+    if (anchor->basis_bytes)
+        fprintf(out, "%s of directions (rank %" PRId64 ")%s", back, profile->anchor_rank, anchor->statistics_bytes ? " and " : "");
+    if (anchor->statistics_bytes)
+        fprintf(out, "%s of statistics of the cuts",
+                text_from_bytes(anchor->statistics_bytes * (uint64_t)plan->replicas, back, sizeof back));
+    fprintf(out, "%s.\nIn use %" PRId64 " steps later: at most %s a step have to travel for it.\n",
+            anchor->basis_bytes || anchor->statistics_bytes ? "" : "no directions", profile->anchor_staleness, need);
 }

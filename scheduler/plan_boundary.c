@@ -27,6 +27,8 @@ static bool has_directions(const struct profile *p)
 
 bool plan_calibrates(const struct profile *p)
 {
+    if (profile_anchor_measures(p) && plan_state_bytes(p, false))
+        return true;
     return has_directions(p) || (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
 }
 
@@ -143,17 +145,31 @@ bool plan_is_one_way(const struct profile *p, int before)
     return before <= p->frozen;
 }
 
+static bool looks_at_tokens(const struct profile *p)
+{
+    return p->reference == REFERENCE_TOKENS && p->codec != CODEC_DENSE;
+}
+
+uint64_t plan_cut_memory(const struct profile *p, int slots, bool one_way)
+{
+    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden, scratch = 0;
+    bool tokens = looks_at_tokens(p);
+    if (has_directions(p) || tokens || (p->codec == CODEC_TOPK && p->reference == REFERENCE_MEAN))
+        scratch = 4 * rows * hidden + (tokens ? 4 * (uint64_t)p->context * rows * (uint64_t)rank_of(p) : 0);
+    return kind_memory(p, rows, (uint64_t)slots) + state_memory(p, false) + (one_way ? 0 : state_memory(p, true)) + scratch;
+}
+
+uint64_t plan_table_memory(const struct profile *p)
+{
+    return looks_at_tokens(p) && p->stages > 1 ? 4 * ((uint64_t)p->vocabulary + 1) * (uint64_t)rank_of(p) : 0;
+}
+
 uint64_t plan_boundary_memory(const struct profile *p, const struct plan_stage *stage)
 {
-    uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, slots = (uint64_t)stage->in_flight;
-    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), scratch = 0, table = 0;
-    bool up = stage->stage > 0, down = stage->stage + 1 < p->stages;
-    uint64_t sides = (uint64_t)up + (uint64_t)down, backward = (uint64_t)(up && !plan_is_one_way(p, stage->first_layer)) +
-                                                               (uint64_t)(down && !plan_is_one_way(p, stage->first_layer + stage->layers));
-    bool tokens = p->reference == REFERENCE_TOKENS && p->codec != CODEC_DENSE;
-    if (has_directions(p) || tokens || (p->codec == CODEC_TOPK && p->reference == REFERENCE_MEAN))
-        scratch = 4 * rows * hidden + (tokens ? 4 * (uint64_t)p->context * rows * rank : 0);
-    if (tokens && p->stages > 1)
-        table = 4 * ((uint64_t)p->vocabulary + 1) * rank;
-    return table + sides * (kind_memory(p, rows, slots) + state_memory(p, false) + scratch) + backward * state_memory(p, true);
+    uint64_t sum = plan_table_memory(p);
+    if (stage->stage > 0)
+        sum += plan_cut_memory(p, stage->in_flight, plan_is_one_way(p, stage->first_layer));
+    if (stage->stage + 1 < p->stages)
+        sum += plan_cut_memory(p, stage->in_flight, plan_is_one_way(p, stage->first_layer + stage->layers));
+    return sum;
 }

@@ -108,9 +108,14 @@ static void print_statistics(const struct profile *profile, FILE *out)
     uint64_t down = plan_state_bytes(profile, false), up = plan_state_bytes(profile, true);
     if (!plan_calibrates(profile))
         return;
-    fprintf(out, "Its statistics are measured every %" PRId64 " steps: %s downstream", profile->refresh,
-            text_from_bytes(down, forward, sizeof forward));
-    if (up)
+    text_from_bytes(down, forward, sizeof forward);
+    if (profile_anchor_measures(profile))
+        fprintf(out, "Its statistics are measured by the anchor: %s of activations", forward);
+    else
+        fprintf(out, "Its statistics are measured every %" PRId64 " steps: %s downstream", profile->refresh, forward);
+    if (up && profile_anchor_measures(profile))
+        fprintf(out, ", %s of gradients", text_from_bytes(up, backward, sizeof backward));
+    else if (up)
         fprintf(out, ", %s up", text_from_bytes(up, backward, sizeof backward));
     fprintf(out, ".\nBefore step 1, %" PRId64 " dense micro-batches are measured.\n", profile->calibrate);
 }
@@ -206,9 +211,10 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
                             (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads, "cut", cut);
     const struct plan_anchor *anchor = &plan->anchor;
     if (all && anchor->there)
-        json_object_set_new(all, "anchor", json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "host", profile->hosts[anchor->host].name, "threads",
+        json_object_set_new(all, "anchor", json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "host", profile->hosts[anchor->host].name, "threads",
                                                      anchor->threads, "memory_bytes", (json_int_t)anchor->memory_bytes, "snapshot_bytes",
                                                      (json_int_t)anchor->snapshot_bytes, "basis_bytes", (json_int_t)anchor->basis_bytes,
+                                                     "statistics_bytes", (json_int_t)anchor->statistics_bytes,
                                                      "staleness_steps", (json_int_t)profile->anchor_staleness, "every_steps",
                                                      (json_int_t)profile->anchor_every));
     if (!all)

@@ -206,10 +206,9 @@ static float value_at(const uint8_t *values, int64_t i)
     return value;
 }
 
-static int check_import(const struct codec *codec, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
-                        struct why *why)
+int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
+                      struct why *why)
 {
-    const struct codec_settings *s = &codec->settings;
     int64_t weights = weights_count(s, way), rank = codec_rank(s), where = 0;
     if (!codec_has_state(s, way))
         return why_set(why, ERR_INVALID, "boundary %u: a codec state came, but with these settings there is none",
@@ -218,9 +217,6 @@ static int check_import(const struct codec *codec, enum codec_way way, uint32_t 
         return why_set(why, ERR_INVALID,
                        "boundary %u: codec state version %u has %zu bytes, %zu are right for %lld channels",
                        s->boundary, version, bytes, codec_state_bytes(s, way), (long long)s->width);
-    if (version <= newest(&codec->part[way]))
-        return why_set(why, ERR_INVALID, "boundary %u: codec state version %u came after version %u", s->boundary, version,
-                       newest(&codec->part[way]));
     if (!halves_are_finite(state, weights, &where))
         return why_set(why, ERR_INVALID, "boundary %u: the reference of version %u is not finite in channel %lld",
                        s->boundary, version, (long long)(where % s->width));
@@ -255,7 +251,9 @@ int codec_import(struct codec *codec, enum codec_way way, uint32_t version, cons
 {
     const struct codec_settings *s = &codec->settings;
     struct codec_part *part = &codec->part[way];
-    int err = check_import(codec, way, version, state, bytes, why);
+    int err = codec_check_state(s, way, version, state, bytes, why);
+    if (!err && version <= newest(part))
+        err = why_set(why, ERR_INVALID, "boundary %u: codec state version %u came after version %u", s->boundary, version, newest(part));
     if (err)
         return err;
     struct codec_version *oldest = &part->held[part->held[0].version <= part->held[1].version ? 0 : 1];

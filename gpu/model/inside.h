@@ -30,6 +30,8 @@ struct stage {
     int32_t *starts;                                          /* host, of all slots; NULL where documents are not apart */
     struct slot *slots;
     float *frequency;                                         /* host, [head_width / 2] */
+    void (*watch_cb)(int64_t layer, const float *x, const float *dx, void *arg);
+    void *watch_arg;
     int resident; /* slot whose forward is in the shared set (recompute) and, on the last stage, in `output`; −1 = none */
     int ready;    /* slot whose loss gradient is in `gradient` (last stage); −1 = none */
 };

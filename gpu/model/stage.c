@@ -244,6 +244,12 @@ void stage_logits(struct stage *stage, float *out)
     head_logits(stage, s->sequences * s->tokens, out);
 }
 
+void stage_watch(struct stage *stage, void (*watch_cb)(int64_t layer, const float *x, const float *dx, void *arg), void *arg)
+{
+    stage->watch_cb = watch_cb;
+    stage->watch_arg = arg;
+}
+
 const float *stage_backward(struct stage *stage, int slot, const float *dy)
 {
     struct slot *s = slot_at(stage, slot);
@@ -259,6 +265,8 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
     for (int64_t i = stage->shape.layers - 1; i >= still; i--) {
         struct layer layer = stage_layer(stage, slot, i);
         layer_backward(stage, &layer, s->sequences, s->tokens);
+        if (stage->watch_cb)
+            stage->watch_cb(i, layer.x, gradient, stage->watch_arg);
     }
     if (stage->shape.first && !still)
         stage->ops->embedding_backward(stage->device, stage->gradients + stage->at.embedding, gradient, s->ids, rows,

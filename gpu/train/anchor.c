@@ -60,7 +60,8 @@ void anchor_bounds(const struct anchor *anchor, size_t *letters, size_t *bytes)
     for (int i = 0; i < count; i++)
         sum += matrices_basis_bytes(&matrices[i], profile->anchor_rank) + 256;
     mem_free(matrices);
-    *letters = (size_t)count * anchor->settings.assign.replicas + LETTERS;
+    sum += cuts_letter_bytes(profile);
+    *letters = ((size_t)count + 4 * anchor->settings.assign.stages) * anchor->settings.assign.replicas + LETTERS;
     *bytes = sum * anchor->settings.assign.replicas + ((size_t)1 << 20);
 }
 

@@ -1,9 +1,10 @@
-/* The inside of the anchor: anchor.c (life, loop thread), anchor_pass.c (compute thread). */
+/* The inside of the anchor: anchor.c (life, loop thread), anchor_pass.c (compute thread), anchor_cuts.c (statistics of the run's cuts). */
 #ifndef KEDGE_TRAIN_ANCHOR_INSIDE_H
 #define KEDGE_TRAIN_ANCHOR_INSIDE_H
 
 #include <pthread.h>
 
+#include "gpu/math/codec.h"
 #include "gpu/math/subspace.h"
 #include "gpu/model/data.h"
 #include "gpu/train/anchor.h"
@@ -41,6 +42,8 @@ struct anchor {
     uint8_t *body;                  /* of the largest basis */
     size_t body_bytes;
     uint64_t memory_bytes;
+    struct codec **cuts; /* [stages − 1]: only their statistics; NULL: the stages measure themselves */
+    float *table;        /* device: features of tokens */
     uint16_t *words; /* of the lifeboat; NULL: there is none */
     uint64_t done;   /* newest version that was computed */
 };
@@ -51,5 +54,14 @@ void pass_free(struct anchor *anchor);
 /* Everything about the newest version. 0, or ERR_GONE: an order came. */
 int pass_run(struct anchor *anchor);
 void pass_tell(struct anchor *anchor, enum wire_type type, const void *payload, uint64_t step);
+
+/* ---- anchor_cuts.c: nothing, where the stages measure themselves ---- */
+int cuts_load(struct anchor *anchor, struct why *why);
+void cuts_free(struct anchor *anchor);
+/* Of the micro-batch whose windows are in anchor->windows and whose backward pass follows. */
+void cuts_watch(struct anchor *anchor);
+/* To both ends of every cut, in all replicas. 0, ERR_GONE: an order came, ERR_ABSENT: there is no solution. */
+int cuts_send(struct anchor *anchor, uint64_t version);
+size_t cuts_letter_bytes(const struct profile *profile); /* of all statistics of one version, to one replica */
 
 #endif

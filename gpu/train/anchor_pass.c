@@ -60,7 +60,9 @@ static int load_matrices(struct anchor *anchor, const struct stage_shape *shape,
 {
     const struct profile *profile = &anchor->settings.profile;
     int64_t rows = 0, columns = 0;
-    anchor->count = matrices_count(shape);
+    anchor->count = profile_corrects(profile) ? matrices_count(shape) : 0;
+    if (!anchor->count)
+        return 0;
     anchor->matrices = mem_array((size_t)anchor->count, sizeof *anchor->matrices);
     struct matrix *matrices = mem_array((size_t)anchor->count, sizeof *matrices);
     matrices_list(shape, matrices);
@@ -112,6 +114,8 @@ int pass_load(struct anchor *anchor, struct why *why)
     if (!err)
         err = load_matrices(anchor, &shape, why);
     if (!err)
+        err = cuts_load(anchor, why);
+    if (!err)
         err = compute_open_data(profile, anchor->settings.assign.threads, tell_data, anchor, &anchor->data, why);
     anchor->windows = mem_array(windows, sizeof *anchor->windows);
     anchor->inputs = mem_array(windows, sizeof *anchor->inputs);
@@ -135,6 +139,7 @@ void pass_free(struct anchor *anchor)
             anchor->ops->free(anchor->device, anchor->matrices[i].mean);
     }
     subspace_free(anchor->subspace);
+    cuts_free(anchor);
     data_close(anchor->data);
     stage_free(anchor->model);
     if (anchor->device)
@@ -215,6 +220,7 @@ static int compute_gradient(struct anchor *anchor, uint64_t version, uint64_t *l
             return err;
         forward(anchor, profile->micro_batch);
         stage_loss(anchor->model, 0, anchor->targets, scale);
+        cuts_watch(anchor);
         stage_backward(anchor->model, 0, NULL);
     }
     return 0;
@@ -409,6 +415,8 @@ int pass_run(struct anchor *anchor)
         norm = sqrt(stage_gradient_squares(anchor->model)) * to_mean;
     if (!err && !isfinite(norm))
         err = why_set(&why, ERR_INVALID, "it is not finite");
+    if (!err && (err = cuts_send(anchor, version)) == ERR_ABSENT)
+        why_set(&why, err, "the statistics of a cut are not finite or have no solution");
     if (!err)
         err = send_directions(anchor, version, remember(anchor, to_mean), learned);
     if (err && err != ERR_GONE) {

@@ -89,13 +89,17 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
     };
 }
 
-/* `before`: layers of the model that lie before the cut. */
-static int load_boundary(struct compute *compute, int index, int before, struct boundary *boundary, struct why *why)
+void compute_boundary(const struct compute_settings *settings, bool down, struct codec_settings *codec)
 {
-    const struct profile *profile = &compute->settings.profile;
-    shape_codec(profile, index, &boundary->settings);
+    const struct wire_assign *assign = &settings->assign;
+    shape_codec(&settings->profile, assign->stage - !down, codec);
+    codec->one_way = assign->first_layer + (down ? assign->layers : 0) <= settings->profile.frozen;
+}
+
+static int load_boundary(struct compute *compute, bool down, struct boundary *boundary, struct why *why)
+{
+    compute_boundary(&compute->settings, down, &boundary->settings);
     boundary->settings.slots = compute->slots;
-    boundary->settings.one_way = before <= profile->frozen;
     boundary->settings.table = compute->table;
     compute->memory_bytes += codec_memory_bytes(&boundary->settings);
     return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
@@ -183,16 +187,15 @@ static int load_weights(struct compute *compute, struct why *why)
 
 static int load(struct compute *compute, struct why *why)
 {
-    const struct wire_assign *assign = &compute->settings.assign;
     int err = load_backend(compute, why);
     if (!err)
         err = load_weights(compute, why);
     if (!err)
         err = load_table(compute, why);
     if (!err && !compute->first)
-        err = load_boundary(compute, compute->stage - 1, assign->first_layer, &compute->up, why);
+        err = load_boundary(compute, false, &compute->up, why);
     if (!err && !compute->last)
-        err = load_boundary(compute, compute->stage, assign->first_layer + assign->layers, &compute->down, why);
+        err = load_boundary(compute, true, &compute->down, why);
     if (!err && compute->first)
         err = load_data(compute, why);
     struct stage_shape shape = shape_of(&compute->settings, compute->slots);

@@ -32,6 +32,8 @@ struct compute;
 int compute_new(const struct compute_settings *settings, struct compute **compute, struct why *why);
 /* Most letters and bytes that credit allows in the mail of this stage, and in the queue of its ACT lane. */
 void compute_bounds(const struct compute_settings *settings, size_t *letters, size_t *bytes);
+struct codec_settings;
+void compute_boundary(const struct compute_settings *settings, bool down, struct codec_settings *codec); /* of the cut on that side */
 struct stage_shape;
 struct stage_shape compute_shape(const struct compute_settings *settings); /* of one micro-batch in flight */
 int compute_start(struct compute *compute, struct mail *mail, struct why *why);

@@ -1,6 +1,7 @@
 /*
  * Correction of a stage's gradients by the anchor's directions, on the compute thread. Which version, and how much of it,
- * the stamp says; a version is unpacked at the boundary of the step that first uses it.
+ * the stamp says; a version is unpacked at the boundary of the step that first uses it, and the anchor's statistics of the
+ * stage's cuts with it.
  *
  * The gradient itself stays as it is; the corrected one lies beside it (stage_correction), where the first half of the batch
  * lay before when the filter needs two halves. Without a version, and with mix 0, nothing here touches anything.
@@ -30,7 +31,7 @@ struct correct {
     struct filter_settings settings;
     struct corrected *matrices;
     int count;
-    uint64_t version, reported_ns;
+    uint64_t reported_ns;
     uint64_t floats; /* of the device blocks of all bases */
     struct filter_meters meters[MATRIX_CLASSES];
     int of_class[MATRIX_CLASSES];
@@ -136,15 +137,16 @@ int correct_switch(struct compute *compute)
     struct correct *correct = compute->correct;
     const struct wire_stamp *stamp = &compute->pass.stamp;
     struct bases_set set;
-    if (stamp->kind != STAMP_TRAIN || stamp->basis == 0 || (correct && stamp->basis == correct->version))
+    if (stamp->kind != STAMP_TRAIN || stamp->basis == 0 || stamp->basis == compute->basis)
         return 0;
-    if (!correct || !compute->settings.bases || !bases_take(compute->settings.bases, stamp->basis, &set))
+    if (!compute->settings.bases || !bases_take(compute->settings.bases, stamp->basis, &set))
         return compute_halt(compute, compute->pass.step,
-                            "step %" PRIu64 " is to be corrected by version %" PRIu64 " of the anchor's "
-                            "directions, which this stage does not have", compute->pass.step, stamp->basis);
-    for (int i = 0; i < correct->count; i++)
+                            "step %" PRIu64 " is to use version %" PRIu64 " of the anchor's directions, which this stage does not have",
+                            compute->pass.step, stamp->basis);
+    for (int i = 0; i < set.count; i++)
         unpack(compute, &correct->matrices[i], &set.matrices[i]);
-    correct->version = stamp->basis;
+    measures_adopt(compute, &set);
+    compute->basis = stamp->basis;
     bases_set_clear(&set);
     return 0;
 }
@@ -162,7 +164,7 @@ static bool applies(const struct compute *compute)
     const struct wire_stamp *stamp = &compute->pass.stamp;
     if (!compute->correct || stamp->kind != STAMP_TRAIN || !(stamp->mix > 0))
         return false;
-    return compute->correct->version || compute->correct->settings.kind == FILTER_SHRINK;
+    return compute->basis || compute->correct->settings.kind == FILTER_SHRINK;
 }
 
 void correct_half(struct compute *compute)
@@ -238,7 +240,7 @@ void correct_report(struct compute *compute)
     for (int i = 0; i < MATRIX_CLASSES; i++) {
         const struct filter_meters *m = &correct->meters[i];
         struct wire_meter meter = {.step = compute->pass.step,
-                                   .version = correct->version,
+                                   .version = compute->basis,
                                    .matrix_class = (uint8_t)i,
                                    .matrices = (uint16_t)correct->of_class[i],
                                    .mix = compute->pass.stamp.mix,

@@ -189,6 +189,13 @@ static double mix_now(struct compute *compute, uint64_t step)
     return drive->basis ? profile->anchor_mix * fade : 0;
 }
 
+/* Shrinking needs no anchor. */
+static bool uses_anchor(const struct compute *compute)
+{
+    const struct profile *profile = &compute->settings.profile;
+    return profile_anchor_measures(profile) || (compute->correct && profile->anchor_filter != ANCHOR_SHRINK);
+}
+
 static void stamp_anchor(struct compute *compute, uint64_t step, struct wire_stamp *stamp)
 {
     struct drive *drive = &compute->drive;
@@ -198,7 +205,7 @@ static void stamp_anchor(struct compute *compute, uint64_t step, struct wire_sta
         stamp->capture = 1;
         drive->capture_wanted = false;
     }
-    if (compute->correct && drive->use.version && step >= drive->use.from_step) {
+    if (uses_anchor(compute) && drive->use.version && step >= drive->use.from_step) {
         uint64_t version = drive->use.version;
         drive->use.version = 0;
         if (step - version > (uint64_t)compute->settings.profile.anchor_limit) {

@@ -106,6 +106,7 @@ struct compute {
     struct letter *tied;         /* [tied_pieces], first stage: the last stage's part until our own is complete */
     int64_t tied_arrived[2];     /* pieces since the newest stamp, by the side they came from */
     struct correct *correct;     /* NULL: gradients are not corrected */
+    uint64_t basis;              /* version of what came from the anchor that is in use here; 0 = none */
     struct siblings *siblings;   /* the same stage of other replicas; NULL = there is one replica */
     uint64_t memory_bytes;
 
@@ -187,7 +188,7 @@ void siblings_report(const struct compute *compute, struct wire_sample *sample);
 struct correct;
 int correct_load(struct compute *compute, const struct stage_shape *shape, struct why *why);
 void correct_free(struct compute *compute);
-int correct_switch(struct compute *compute);     /* to the version of the stamp */
+int correct_switch(struct compute *compute);     /* to the version of the stamp, statistics of the cuts too */
 void correct_half(struct compute *compute);      /* after every backward: keeps the gradient of the first half of the step */
 void correct_gradients(struct compute *compute); /* after the last one, before the norm is computed */
 void correct_report(struct compute *compute);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "gpu/train/bases.h"
 #include "gpu/train/inside.h"
 #include "gpu/train/shape.h"
 #include "ssh/base/mem.h"
@@ -19,6 +20,8 @@ bool measures_calibrates(const struct profile *profile)
 {
     struct codec_settings settings;
     shape_codec(profile, 0, &settings);
+    if (profile_anchor_measures(profile) && codec_has_state(&settings, CODEC_FORWARD))
+        return true;
     return codec_needs_state(&settings) || (profile->codec != CODEC_DENSE && profile->reference == REFERENCE_TOKENS);
 }
 
@@ -114,6 +117,8 @@ static bool step_measures(const struct compute *compute)
     const struct pass *pass = &compute->pass;
     if (pass->stamp.kind == STAMP_CALIBRATE)
         return true;
+    if (profile_anchor_measures(profile))
+        return false;
     return pass->stamp.kind == STAMP_TRAIN && (pass->step - 1) % (uint64_t)profile->refresh == 0 &&
            pass->step > compute->measures.calibrated;
 }
@@ -272,6 +277,21 @@ int measures_ship_backward(struct compute *compute)
     return err || newest < 0 ? err : ship(compute, &compute->up, CODEC_BACKWARD, newest);
 }
 
+/* What is not newer than the calibration is left out, by all stages alike: they have the same versions. */
+void measures_adopt(struct compute *compute, const struct bases_set *set)
+{
+    const struct bases_part *part;
+    struct why why = {0};
+    for (int i = 0; (part = bases_part(compute->settings.bases, i)) != NULL; i++) {
+        struct codec *codec = compute->up.codec;
+        if (!codec || compute->up.settings.boundary != part->settings.boundary)
+            codec = compute->down.codec;
+        if (set->version > codec_newest(codec) &&
+            codec_import(codec, part->way, (uint32_t)set->version, set->states[i], codec_state_bytes(&part->settings, part->way), &why) < 0)
+            BUG("the loop thread let a bad state pass: %s", why.text);
+    }
+}
+
 int measures_receive(struct compute *compute, const struct letter *letter)
 {
     struct wire_codec_state message;
@@ -300,6 +320,8 @@ uint32_t measures_name(const struct compute *compute, uint64_t step, bool apply)
     for (int i = 0; i < measures->count[CODEC_FORWARD]; i++)
         if (measures->waiting[CODEC_FORWARD][i].due <= step)
             version = measures->waiting[CODEC_FORWARD][i].version;
+    if (profile_anchor_measures(&compute->settings.profile) && compute->drive.basis > version)
+        version = (uint32_t)compute->drive.basis;
     bool good = measures->calibration ? !measures->calibration_bad : apply;
     uint64_t due = measures->calibration ? pending : pending + late(&compute->settings.profile);
     return pending && good && due <= step ? pending : version;

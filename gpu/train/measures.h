@@ -9,6 +9,9 @@
  *   lane; the
  *                gradients' part went upstream ahead of the last gradient of the step before. So everybody has it.
  *
+ * With boundary.statistics = anchor the anchor measures on its own passes, where nothing is compressed; what it found comes to both ends of
+ * a cut with its directions of gradients (bases.h), and is used from the same stamped step on. Only the first version is a calibration's.
+ *
  * Calibration is a pass of its own before the first step: dense micro-batches forward and backward, all measured, no
  * optimiser step; its
  * version is used at once. Nobody decides but stage 0; versions are numbers of steps, the same at all boundaries.
@@ -60,6 +63,8 @@ void measures_activations(struct compute *compute, const struct micro_batch *mic
 void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx);
 int measures_ship_backward(struct compute *compute); /* ahead of the last gradient: the version that the next stamp will name */
 void measures_end(struct compute *compute);          /* all micro-batches are done: what was measured waits for its verdict */
+struct bases_set;
+void measures_adopt(struct compute *compute, const struct bases_set *set); /* the anchor's, from this step on */
 int measures_receive(struct compute *compute, const struct letter *letter);
 
 /* Stage 0: the version for this training step, 0 = none. `apply`: the verdict that goes with the stamp. */

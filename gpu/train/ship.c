@@ -52,14 +52,34 @@ static void pump(void *arg)
     }
 }
 
+/* What of both boundaries comes from the anchor. */
+static int parts_of(const struct compute_settings *settings, struct bases_part parts[BASES_PARTS])
+{
+    const struct wire_assign *assign = &settings->assign;
+    int count = 0;
+    for (int side = 0; side < 2; side++)
+        for (int way = CODEC_FORWARD; way <= CODEC_BACKWARD; way++) {
+            struct bases_part *part = &parts[count];
+            bool there = side ? assign->stage + 1 < assign->stages : assign->stage > 0;
+            compute_boundary(settings, side, &part->settings);
+            part->way = (enum codec_way)way;
+            count += there && profile_anchor_measures(&settings->profile) && codec_has_state(&part->settings, part->way);
+        }
+    return count;
+}
+
 int ship_open(struct worker *worker, struct compute_settings *settings, struct why *why)
 {
     const struct profile *profile = &worker->profile;
     struct stage_shape shape = compute_shape(settings);
     if (!profile->anchor_host[0])
         return 0;
+    struct bases_part parts[BASES_PARTS + 1];
+    int count = parts_of(settings, parts);
+    bool corrects = profile_corrects(profile) && profile->anchor_filter != ANCHOR_SHRINK;
     worker->ship.look = loop_timer_new(worker->loop, pump, worker);
-    settings->bases = worker->bases = bases_new(&shape, profile->anchor_rank);
+    if (corrects || count)
+        settings->bases = worker->bases = bases_new(&shape, corrects ? profile->anchor_rank : 0, parts, count);
     int err = worker->assign.replica == 0 ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
     settings->snap = worker->snap;
     return err;
@@ -104,16 +124,19 @@ int ship_message(struct worker *worker, const struct frame_header *header, const
         struct wire_held held;
         struct wire_want want;
         struct wire_basis basis;
+        struct wire_statistics statistics;
     } decoded;
-    if (header->type != WIRE_HELD && header->type != WIRE_WANT && header->type != WIRE_BASIS)
+    bool found = header->type == WIRE_BASIS || header->type == WIRE_STATISTICS;
+    if (header->type != WIRE_HELD && header->type != WIRE_WANT && (!found || !worker->bases))
         return why_set(why, ERR_INVALID, "a %s has no place on the road from the anchor", wire_find(header->type)->name);
     int err = wire_decode(header->type, payload, bytes, &decoded, why);
     if (err)
         return err;
-    if (header->type == WIRE_BASIS) {
-        err = bases_put(worker->bases, &decoded.basis, why);
+    if (found) {
+        bool basis = header->type == WIRE_BASIS;
+        err = basis ? bases_put(worker->bases, &decoded.basis, why) : bases_put_statistics(worker->bases, &decoded.statistics, why);
         if (err == 1)
-            tell(worker, MARK_DIRECTIONS, decoded.basis.version);
+            tell(worker, MARK_DIRECTIONS, basis ? decoded.basis.version : decoded.statistics.version);
         return err < 0 ? err : 0;
     }
     if (!worker->snap)

@@ -261,18 +261,19 @@ static int phase_check(struct compute *compute)
 {
     const struct wire_stamp *stamp = &compute->pass.stamp;
     const struct boundary *both[] = {&compute->up, &compute->down};
-    for (int i = 0; i < 2; i++)
+    int err = correct_switch(compute);
+    for (int i = 0; i < 2 && !err; i++)
         if (both[i]->codec && stamp->kind == STAMP_TRAIN && !codec_holds(both[i]->codec, stamp->codec_version))
             return compute_halt(compute, compute->pass.step,
                                 "step %" PRIu64 " asks for version %u of the codec state, which boundary %u "
                                 "does not have (the newest is %u)",
                                 compute->pass.step, stamp->codec_version, both[i]->settings.boundary,
                                 codec_newest(both[i]->codec));
-    if (stamp->apply && !compute->optimizer.owed)
+    if (!err && stamp->apply && !compute->optimizer.owed)
         return compute_halt(compute, compute->pass.step,
                             "the stamp of step %" PRIu64 " applies an optimiser step that was not computed here",
                             compute->pass.step);
-    return correct_switch(compute);
+    return err;
 }
 
 static int phase_stamp(struct compute *compute)

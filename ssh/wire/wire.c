@@ -143,6 +143,9 @@ static const struct wire_field held_fields[] = {
     FIELD(held, version), FIELD(held, hash), FIELD(held, next), FIELD(held, chunks),
 };
 static const struct wire_field want_fields[] = {FIELD(want, version), FIELD(want, chunk)};
+static const struct wire_field statistics_fields[] = {
+    FIELD(statistics, version), FIELD(statistics, boundary), FLAG(statistics, backward), FIELD(statistics, body),
+};
 static const struct wire_field basis_fields[] = {
     FIELD(basis, version), FIELD(basis, matrix), FIELD(basis, matrices), FIELD(basis, rows), FIELD(basis, columns),
     FIELD(basis, rank), FIELD(basis, energy), FIELD(basis, tokens), FIELD(basis, body),
@@ -252,6 +255,7 @@ static const struct wire_message messages[] = {
     ROW(WANT, want, "anchor→stage", LANE_BULK, 12),
     ROW(BASIS, basis, "anchor→stage", LANE_BULK, 42 + WIRE_BASIS_BYTES),
     ROW(METER, meter, "W→S", LANE_TELEM, 87),
+    ROW(STATISTICS, statistics, "anchor→stage", LANE_BULK, 16 * MIB),
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 151),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),

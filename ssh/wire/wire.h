@@ -72,6 +72,7 @@ enum wire_type {
     WIRE_WANT = 87,     /* anchor→stage: this chunk again, whole */
     WIRE_BASIS = 88,    /* anchor→stage: the directions of one matrix */
     WIRE_METER = 89,    /* W→S what the correction of a class of matrices did in a step */
+    WIRE_STATISTICS = 90, /* anchor→stage: statistics of a cut, as the anchor measured them */
 
     /* 100–119 telemetry, lane TELEM, latest wins per (type, key) */
     WIRE_SAMPLE = 100,      /* W→S one training step of one stage */
@@ -368,6 +369,13 @@ struct wire_basis {
     double energy;              /* Σ of squares of the anchor's mean gradient of this matrix */
     uint64_t tokens;            /* that its gradient was computed from */
     struct wire_bytes body;     /* fp32 singular[rank], bf16 left[rows, rank], bf16 right[columns, rank] */
+};
+
+struct wire_statistics { /* of the same passes as the directions of this version */
+    uint64_t version;
+    uint16_t boundary;
+    uint8_t backward;       /* of the gradients; 0: of the activations */
+    struct wire_bytes body; /* as wire_codec_state.body */
 };
 
 enum matrix_class { MATRIX_Q, MATRIX_K, MATRIX_V, MATRIX_O, MATRIX_GATE, MATRIX_UP, MATRIX_DOWN, MATRIX_CLASSES };

@@ -332,7 +332,7 @@ static void strangers_are_refused(void **state)
 static void directions_wait_for_their_step(void **state)
 {
     struct stage_shape shape = shape_of(3, 2);
-    struct bases *bases = bases_new(&shape, 8);
+    struct bases *bases = bases_new(&shape, 8, NULL, 0);
     struct matrix matrices[14];
     struct bases_set set;
     struct why why = {0};
@@ -367,6 +367,52 @@ static void directions_wait_for_their_step(void **state)
     bases_free(bases);
 }
 
+/* Statistics of cuts wait with the directions of their version; what no codec of this stage could use is refused at once. */
+static void statistics_wait_with_them(void **state)
+{
+    enum { WIDTH = 8, RANK = 4, BYTES = 4 * RANK + 2 * RANK * WIDTH };
+    const struct codec_settings settings = {.kind = CODEC_KIND_SUBSPACE, .width = WIDTH, .max_rows = 4, .slots = 1, .rank = RANK,
+                                            .forward_share = 0.5, .boundary = 3};
+    const struct bases_part parts[] = {{settings, CODEC_FORWARD}, {settings, CODEC_BACKWARD}};
+    struct stage_shape shape = shape_of(3, 2);
+    struct bases_set set;
+    struct why why = {0};
+    uint8_t body[BYTES] = {0};
+    (void)state;
+    for (int i = 0; i < RANK; i++)
+        memcpy(body + 4 * i, &(float){(float)(RANK - i)}, sizeof(float));
+    assert_int_equal(codec_state_bytes(&settings, CODEC_FORWARD), BYTES);
+    for (int64_t rank = 0; rank <= 8; rank += 8) {
+        struct bases *bases = bases_new(&shape, rank, parts, 2);
+        struct wire_statistics good = {.version = 5, .boundary = 3, .body = {body, BYTES}}, bad = good;
+        bad.boundary = 2;
+        assert_int_equal(bases_put_statistics(bases, &bad, &why), ERR_INVALID);
+        bad = good, bad.body.bytes--;
+        assert_int_equal(bases_put_statistics(bases, &bad, &why), ERR_INVALID);
+        bad = good, bad.version = (uint64_t)UINT32_MAX + 1;
+        assert_int_equal(bases_put_statistics(bases, &bad, &why), ERR_INVALID);
+        memcpy(body + 4, &(float){NAN}, sizeof(float));
+        assert_int_equal(bases_put_statistics(bases, &good, &why), ERR_INVALID);
+        memcpy(body + 4, &(float){RANK - 1}, sizeof(float));
+        assert_int_equal(bases_put_statistics(bases, &good, &why), 0);
+        assert_int_equal(bases_put_statistics(bases, &good, &why), 0); /* said again */
+        assert_false(bases_take(bases, 5, &set));
+        good.backward = 1;
+        assert_int_equal(bases_put_statistics(bases, &good, &why), rank == 0);
+        assert_int_equal(bases_take(bases, 5, &set), rank == 0); /* directions are still missing */
+        if (rank == 0) {
+            assert_memory_equal(set.states[0], body, BYTES);
+            assert_memory_equal(set.states[1], body, BYTES);
+            bases_set_clear(&set);
+        }
+        assert_null(bases_part(bases, 2));
+        bases_free(bases);
+    }
+    struct bases *none = bases_new(&shape, 8, NULL, 0);
+    assert_int_equal(bases_put_statistics(none, &(struct wire_statistics){.version = 5, .boundary = 3, .body = {body, BYTES}}, &why), ERR_INVALID);
+    bases_free(none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +422,7 @@ int main(void)
         cmocka_unit_test(what_is_given_up_leaves_no_trace),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(directions_wait_for_their_step),
+        cmocka_unit_test(statistics_wait_with_them),
     };
     struct why why = {0};
     backend_open(&cpu, 1);

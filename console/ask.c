@@ -49,6 +49,22 @@ static void drop_first(struct ask *ask)
     set_echo(ask, false);
 }
 
+void ask_step_aside(struct ask *ask)
+{
+    if (ask && ask->shown)
+        fputc('\n', stderr);
+}
+
+void ask_come_back(struct ask *ask)
+{
+    if (!ask || !ask->shown)
+        return;
+    const struct waiting *first = TAILQ_FIRST(&ask->queue);
+    fflush(stdout);
+    fprintf(stderr, "%s: ", first->kind == ASK_HOST_KEY ? "Is it that host? [o]nce, [s]ave, anything else refuses" : first->text);
+    fflush(stderr);
+}
+
 /* The first question whose session still waits for it. */
 static void show_first(struct ask *ask)
 {
@@ -58,14 +74,11 @@ static void show_first(struct ask *ask)
             drop_first(ask);
             continue;
         }
-        fflush(stdout);
         if (first->kind == ASK_HOST_KEY)
-            fprintf(stderr, "%s\n%s\nIs it that host? [o]nce, [s]ave, anything else refuses: ", first->art, first->text);
-        else
-            fprintf(stderr, "%s: ", first->text);
-        fflush(stderr);
+            fprintf(stderr, "%s\n%s\n", first->art, first->text);
         ask->shown = true;
         set_echo(ask, first->hidden);
+        ask_come_back(ask);
     }
     loop_watch_want(ask->watch, ask->shown, false);
 }

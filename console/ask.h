@@ -16,6 +16,9 @@ struct ask;
 struct ask *ask_new(struct loop *loop);
 /* A session_callbacks.ask; `arg` is the struct ask. */
 void ask_question(struct session *session, const struct session_question *question, void *arg);
+/* Around what others print meanwhile: the question stands last again. NULL is fine. */
+void ask_step_aside(struct ask *ask);
+void ask_come_back(struct ask *ask);
 void ask_free(struct ask *ask); /* puts the terminal's echo back; NULL is fine */
 
 #endif

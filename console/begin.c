@@ -36,13 +36,15 @@ struct beginning {
 static void on_changed(const char *what, enum launch_state state, const char *text, void *arg)
 {
     struct beginning *beginning = arg;
-    if (beginning->quiet)
+    if (beginning->quiet || (state != LAUNCH_READY && state != LAUNCH_PREPARING))
         return;
+    ask_step_aside(beginning->ask);
     if (state == LAUNCH_READY)
         printf("%s is ready%s%s\n", what, *text ? " at " : "", text);
-    else if (state == LAUNCH_PREPARING)
+    else
         printf("%s: %s\n", strncmp(what, "agent@", 6) == 0 ? what + 6 : what, text);
     fflush(stdout);
+    ask_come_back(beginning->ask);
 }
 
 static void on_ask(struct session *session, const struct session_question *question, void *arg)

@@ -208,24 +208,6 @@ void chrome_help(struct view *view, struct surface *surface, struct area area)
     }
 }
 
-static void draw_pages(struct dialog *dialog, struct surface *surface, struct area area)
-{
-    struct area inside = window(surface, area, dialog->title);
-    int lines = 1, at = 0;
-    for (const char *c = dialog->pages; *c; c++)
-        lines += *c == '\n' && c[1];
-    dialog->top = dialog->top > lines - inside.rows ? lines - inside.rows : dialog->top;
-    dialog->top = dialog->top < 0 ? 0 : dialog->top;
-    for (const char *line = dialog->pages; *line; at++) {
-        size_t length = strcspn(line, "\n");
-        char text[1024];
-        snprintf(text, sizeof text, "%.*s", (int)length, line);
-        if (at >= dialog->top && at < dialog->top + inside.rows)
-            surface_text(surface, inside.row + at - dialog->top, inside.column, inside.columns, INK_PLAIN, text);
-        line += length + (line[length] == '\n');
-    }
-}
-
 /* Line by line, each broken where it must be; returns the rows that were used. */
 static int draw_lines(const char *text, struct surface *surface, struct area area)
 {
@@ -243,10 +225,6 @@ static int draw_lines(const char *text, struct surface *surface, struct area are
 void chrome_dialog(struct view *view, struct surface *surface, struct area area)
 {
     struct dialog *dialog = &view->dialog;
-    if (dialog->kind == DIALOG_TEXT) {
-        draw_pages(dialog, surface, area);
-        return;
-    }
     int lines = 1;
     for (const char *c = dialog->text; *c; c++)
         lines += *c == '\n';

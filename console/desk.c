@@ -23,7 +23,7 @@ static void read_profile(struct view *view, const char *path)
     int err = shelf_open(&view->form, path, &complaints, &why);
     view->form_place = (struct grid_place){0};
     if (err == ERR_INVALID)
-        view_show(view, "What is wrong with it now", complaints);
+        window_open(&view->window, "What is wrong with it now", complaints);
     else if (err)
         view_say(view, INK_BAD, "%s", why.text);
     mem_free(complaints);
@@ -50,12 +50,6 @@ static void new_profile(struct view *view, const char *name)
     read_profile(view, path);
 }
 
-static void show_text(struct view *view, const char *title, char *text)
-{
-    view_show(view, title, text);
-    mem_free(text);
-}
-
 bool desk_grant(struct view *view, const struct wish *wish)
 {
     switch (wish->kind) {
@@ -70,12 +64,6 @@ bool desk_grant(struct view *view, const struct wish *wish)
         return true;
     case WISH_NEW_PROFILE:
         new_profile(view, wish->name);
-        return true;
-    case WISH_CHECK:
-        show_text(view, "Check", shelf_check(wish->name));
-        return true;
-    case WISH_PLAN:
-        show_text(view, "Plan", shelf_plan(wish->name));
         return true;
     default:
         return false;

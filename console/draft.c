@@ -44,18 +44,6 @@ int draft_read(const char *name, struct profile *profile, char *found, size_t fo
     return code;
 }
 
-int draft_read_text(const char *path, struct profile *profile, char **text)
-{
-    struct complaints complaints;
-    char found[RUNS_PATH];
-    complaints_init(&complaints);
-    read_whole(path, profile, &complaints, found, sizeof found);
-    int count = complaints.count;
-    *text = mem_format("%.*s", (int)buf_used(&complaints.lines), count ? (const char *)buf_peek(&complaints.lines) : "");
-    complaints_clear(&complaints);
-    return count ? ERR_INVALID : 0;
-}
-
 int draft_read_quietly(const char *path, struct profile *profile, struct why *why)
 {
     struct complaints complaints;

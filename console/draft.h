@@ -17,8 +17,6 @@ int draft_read(const char *name, struct profile *profile, char *found, size_t fo
 /* Only read: for a copy that was checked when it was made. The first complaint goes into `why`. */
 int draft_read_quietly(const char *path, struct profile *profile, struct why *why);
 
-/* The same for a screen: every complaint as a line of `text` (owned, mem_free), "" when there is none. */
-int draft_read_text(const char *path, struct profile *profile, char **text);
 /* A new profile NAME.ini from a template; its path. */
 int draft_make(const char *name, const char *from, char *path, size_t path_size, struct why *why);
 

@@ -9,11 +9,13 @@
 #include "console/client.h"
 #include "console/command.h"
 #include "console/desk.h"
+#include "console/draft.h"
 #include "console/pager.h"
 #include "console/place.h"
 #include "console/preferences.h"
 #include "console/recall.h"
 #include "console/show.h"
+#include "console/task.h"
 #include "console/terminal.h"
 #include "console/view.h"
 #include "console/visit.h"
@@ -39,7 +41,8 @@ struct screen {
     struct loop_timer *draw, *tick;
     uint64_t drawn_ns;
     bool leaving, hung_up, draw_armed;
-    char launch[PROMPT_TEXT]; /* a profile that is run when this screen has ended */
+    struct task *task;        /* a command at work in the view's window */
+    char launched[PROMPT_TEXT]; /* the profile that it launches; "" = it does something else */
 };
 
 /* Set by signals, looked at after every turn. */
@@ -230,6 +233,54 @@ static void page(struct screen *screen, const struct wish *wish)
     draw(screen);
 }
 
+/* ---- commands at work ---- */
+
+static void on_said(const char *bytes, size_t count, bool hidden, void *arg)
+{
+    struct screen *screen = arg;
+    window_take(&screen->view.window, bytes, count, hidden);
+    want_draw(screen);
+}
+
+static void open_launched(struct screen *screen)
+{
+    struct profile *profile = mem_new(sizeof *profile);
+    struct why why = {0};
+    if (draft_read_quietly(screen->launched, profile, &why) != 0 || open_run(screen, profile->name, &why) != 0)
+        view_say(&screen->view, INK_BAD, "%s", why.text);
+    else
+        window_close(&screen->view.window);
+    mem_free(profile);
+}
+
+static void on_over(int exit_code, void *arg)
+{
+    struct screen *screen = arg;
+    task_free(screen->task);
+    screen->task = NULL;
+    window_over(&screen->view.window);
+    if (screen->launched[0] && exit_code == EXIT_DONE)
+        open_launched(screen);
+    draw(screen);
+}
+
+static void begin_task(struct screen *screen, const struct wish *wish)
+{
+    static const struct task_callbacks callbacks = {.said = on_said, .over = on_over};
+    const char *verb = wish->kind == WISH_CHECK ? "check" : wish->kind == WISH_PLAN ? "plan" : "run", *base = strrchr(wish->name, '/');
+    const char *const words[] = {verb, wish->name, wish->kind == WISH_LAUNCH ? "--detach" : NULL, NULL};
+    struct why why = {0};
+    char title[80];
+    if (screen->task)
+        return; /* its window has the keys */
+    snprintf(title, sizeof title, "kedge %s %.60s", verb, base ? base + 1 : wish->name);
+    window_open_running(&screen->view.window, title, wish->kind == WISH_LAUNCH);
+    snprintf(screen->launched, sizeof screen->launched, "%s", wish->kind == WISH_LAUNCH ? wish->name : "");
+    screen->task = task_new(screen->loop, words, screen->surface.columns - 4, &callbacks, screen, &why);
+    if (!screen->task)
+        window_open(&screen->view.window, title, why.text);
+}
+
 static void grant(struct screen *screen, struct wish *wish)
 {
     struct why why = {0};
@@ -262,13 +313,24 @@ static void grant(struct screen *screen, struct wish *wish)
     case WISH_RUNS:
         list_runs(screen);
         break;
+    case WISH_CHECK:
+    case WISH_PLAN:
     case WISH_LAUNCH:
-        snprintf(screen->launch, sizeof screen->launch, "%s", wish->name);
-        screen->leaving = true;
+        begin_task(screen, wish);
+        break;
+    case WISH_ANSWER:
+        if (screen->task)
+            task_answer(screen->task, wish->text);
+        break;
+    case WISH_INTERRUPT:
+        if (screen->task)
+            task_interrupt(screen->task);
         break;
     default:
         desk_grant(&screen->view, wish);
     }
+    if (wish->text)
+        explicit_bzero(wish->text, strlen(wish->text)); /* an answer may be a password */
     mem_free(wish->text);
 }
 
@@ -338,6 +400,7 @@ static void end(struct screen *screen)
     loop_watch_free(screen->keys);
     loop_timer_free(screen->draw);
     loop_timer_free(screen->tick);
+    task_free(screen->task);
     recall_free(screen->recall);
     client_free(screen->client);
     surface_clear(&screen->surface);
@@ -385,17 +448,6 @@ static enum panel panel_of(const struct args *args, struct why *why)
     return PANEL_COUNT;
 }
 
-/* `kedge run` in our place: it says what it does, may ask about hosts, and opens the screen of the new run. */
-static int launch(const char *path)
-{
-    struct why why = {0};
-    const char *const argv[] = {"/proc/self/exe", "run", path, NULL};
-    fflush(stdout);
-    execv(argv[0], (char *const *)(uintptr_t)argv);
-    why_errno(&why, "cannot run kedge run %s", path);
-    return visit_fail(&why);
-}
-
 bool screen_is_wanted(const struct args *args, const struct style *style)
 {
     return !style->plain && !(args->options & (OPTION_JSON | OPTION_HEADLESS)) && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
@@ -437,9 +489,7 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     code = watch_is_interrupted() || screen->hung_up ? EXIT_INTERRUPTED : EXIT_DONE;
 end_screen:
     end(screen);
-    if (code == EXIT_DONE && screen->launch[0])
-        code = launch(screen->launch);
-    else if (code == EXIT_DONE)
+    if (code == EXIT_DONE)
         say_left(&screen->view); /* whatever became of the run: leaving is no failure */
     view_clear(&screen->view);
     mem_free(screen);

@@ -5,17 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "console/draft.h"
 #include "profiles/profile.h"
-#include "ssh/base/child.h"
-#include "ssh/base/clock.h"
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
-#include "ssh/launch/prepare.h"
 
 #define SHELF_MOST 200
-#define PLAN_BYTES (64 * 1024)
-#define PLAN_NS (10 * CLOCK_SECOND)
 
 static char **add_matches(char **paths, size_t *count, char *pattern)
 {
@@ -72,29 +66,4 @@ int shelf_write(struct form *form, struct why *why)
     }
     form_written(form);
     return 0;
-}
-
-char *shelf_check(const char *path)
-{
-    struct profile *profile = mem_new(sizeof *profile);
-    char *text;
-    if (draft_read_text(path, profile, &text) == 0) {
-        mem_free(text);
-        text = mem_format("%s is valid\n", path);
-    }
-    mem_free(profile);
-    return text;
-}
-
-char *shelf_plan(const char *path)
-{
-    char program[1024], *text = mem_new(PLAN_BYTES);
-    struct why why = {0};
-    int status = 0, err = prepare_sibling("kedged", program, sizeof program, &why);
-    const char *const argv[] = {program, "plan", path, NULL};
-    if (!err)
-        err = child_output(argv, true, text, PLAN_BYTES, PLAN_NS, &status, &why);
-    if (err)
-        snprintf(text, PLAN_BYTES, "%s\n", why.text);
-    return text;
 }

@@ -1,5 +1,5 @@
 /*
- * Profiles as files, for the screen: which there are, one as a form, the changes of a form back into the file, check and plan as text.
+ * Profiles as files, for the screen: which there are, one as a form, the changes of a form back into the file.
  */
 #ifndef KEDGE_CONSOLE_SHELF_H
 #define KEDGE_CONSOLE_SHELF_H
@@ -15,8 +15,5 @@ char **shelf_list(size_t *count);
 int shelf_open(struct form *form, const char *path, char **complaints, struct why *why);
 /* Each changed value into the file, which keeps its comments; stops at the first that fails. */
 int shelf_write(struct form *form, struct why *why);
-/* What `kedge check` and `kedge plan` would print; owned. */
-char *shelf_check(const char *path);
-char *shelf_plan(const char *path);
 
 #endif

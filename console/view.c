@@ -32,7 +32,6 @@ void view_init(struct view *view, const struct style *style, bool read_only)
 static void close_dialog(struct view *view)
 {
     mem_free(view->dialog.wish.text);
-    mem_free(view->dialog.pages);
     memset(&view->dialog, 0, sizeof view->dialog);
 }
 
@@ -42,6 +41,7 @@ void view_clear(struct view *view)
     while (view_take(view, &wish))
         mem_free(wish.text);
     close_dialog(view);
+    window_close(&view->window);
     for (int i = 0; i < PANEL_COUNT; i++)
         filter_clear(&view->filters[i]);
     history_clear(&view->history);
@@ -162,6 +162,7 @@ bool view_take(struct view *view, struct wish *wish)
     *wish = view->wishes[0];
     view->wish_count--;
     memmove(view->wishes, view->wishes + 1, view->wish_count * sizeof *wish);
+    view->wishes[view->wish_count] = (struct wish){.kind = WISH_NONE};
     return true;
 }
 
@@ -190,12 +191,6 @@ void view_ask_typed(struct view *view, const char *title, const char *text, cons
     begin_dialog(view, DIALOG_TYPE, title, text, twin, wish);
     snprintf(view->dialog.must_type, sizeof view->dialog.must_type, "%s", must_type);
     prompt_open(&view->dialog.prompt, "name: ", "");
-}
-
-void view_show(struct view *view, const char *title, const char *text)
-{
-    begin_dialog(view, DIALOG_TEXT, title, "", "", &(struct wish){.kind = WISH_NONE});
-    view->dialog.pages = mem_text(text);
 }
 
 static void grant(struct view *view)
@@ -239,16 +234,25 @@ static void press_typed(struct view *view, uint32_t press)
 
 static void press_dialog(struct view *view, uint32_t press)
 {
-    const struct key *key = keys_find(view->panel, press);
-    struct grid_place place = {.selected = view->dialog.top, .page = 10};
     if (view->dialog.kind == DIALOG_ASK)
         press_ask(view, press);
-    else if (view->dialog.kind == DIALOG_TYPE)
+    else
         press_typed(view, press);
-    else if (press == PRESS_ESCAPE || press == PRESS_ENTER || press == 'q')
-        close_dialog(view);
-    else if (key && key->act != ACT_LAST && grid_act(&place, 100000, key->act))
-        view->dialog.top = place.selected;
+}
+
+static void press_window(struct view *view, uint32_t press)
+{
+    const struct key *key = keys_find(view->panel, press);
+    struct window *window = &view->window;
+    enum window_end end = window_press(window, press, key ? key->act : ACT_NONE);
+    if (end == WINDOW_ANSWERED)
+        view_wish(view, WISH_ANSWER)->text = mem_text(window->prompt.text);
+    else if (end == WINDOW_LEFT && window->running)
+        view_wish(view, WISH_INTERRUPT);
+    else if (end == WINDOW_LEFT)
+        window_close(window);
+    if (end != WINDOW_STAYS)
+        window_forget_answer(window);
 }
 
 /* ---- prompts ---- */
@@ -428,6 +432,10 @@ bool view_press(struct view *view, uint32_t press, uint64_t now_ns)
         press_dialog(view, press);
         return true;
     }
+    if (view->window.open) {
+        press_window(view, press);
+        return true;
+    }
     if (view->prompt.open) {
         end_prompt(view, prompt_press(&view->prompt, press));
         return true;
@@ -463,6 +471,8 @@ void view_draw(struct view *view, struct surface *surface, uint64_t now_ns, uint
     chrome_hints(view, surface, layout.hints);
     if (view->help)
         chrome_help(view, surface, layout.body);
+    if (view->window.open)
+        window_draw(&view->window, surface, layout.body);
     if (view->dialog.kind)
         chrome_dialog(view, surface, layout.body);
 }

@@ -22,6 +22,7 @@
 #include "console/style.h"
 #include "console/surface.h"
 #include "console/wait.h"
+#include "console/window.h"
 
 #define VIEW_TEXT 700
 #define VIEW_RUNS 200
@@ -30,7 +31,8 @@
 
 enum wish_kind {
     WISH_NONE, WISH_ORDER, WISH_LEAVE, WISH_SUSPEND, WISH_REPAINT, WISH_OPEN, WISH_RECALL, WISH_COPY, WISH_PAGER, WISH_RUNS,
-    WISH_PROFILES, WISH_READ_PROFILE, WISH_WRITE_PROFILE, WISH_NEW_PROFILE, WISH_CHECK, WISH_PLAN, WISH_LAUNCH
+    WISH_PROFILES, WISH_READ_PROFILE, WISH_WRITE_PROFILE, WISH_NEW_PROFILE, WISH_CHECK, WISH_PLAN, WISH_LAUNCH,
+    WISH_ANSWER, WISH_INTERRUPT
 };
 
 struct wish {
@@ -38,7 +40,7 @@ struct wish {
     enum order_kind order;
     char name[PROMPT_TEXT];  /* a run, a setting, a profile, a log */
     char value[PROMPT_TEXT];
-    char *text;              /* to copy or to page; owned; NULL = none */
+    char *text;              /* to copy, to page, an answer; owned, wiped; NULL = none */
 };
 
 struct view_run { /* a row of the list of runs */
@@ -47,7 +49,7 @@ struct view_run { /* a row of the list of runs */
     int64_t changed_wall_ms;
 };
 
-enum dialog_kind { DIALOG_NONE, DIALOG_ASK, DIALOG_TYPE, DIALOG_TEXT };
+enum dialog_kind { DIALOG_NONE, DIALOG_ASK, DIALOG_TYPE };
 
 struct dialog {
     enum dialog_kind kind;
@@ -56,8 +58,6 @@ struct dialog {
     char must_type[64];      /* of DIALOG_TYPE */
     struct prompt prompt;
     struct wish wish;        /* made when it is answered with yes */
-    char *pages;             /* of DIALOG_TEXT: lines; owned */
-    int top;
 };
 
 enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE, VIEW_SETTING, VIEW_NEW };
@@ -97,6 +97,7 @@ struct view {
     struct prompt prompt;
     enum view_prompt prompt_for;
     struct dialog dialog;
+    struct window window;     /* something to read, or a command at work */
     char message[VIEW_TEXT];  /* in the last line, for some seconds */
     int message_ink;
     uint64_t message_until_ns;
@@ -117,8 +118,6 @@ bool view_apply(struct view *view, enum wire_type type, const void *row, uint64_
 bool view_press(struct view *view, uint32_t press, uint64_t now_ns);
 void view_down(struct view *view, const char *reason, uint64_t now_ns);
 void view_say(struct view *view, enum ink ink, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Text in a window with a title; Esc closes it. */
-void view_show(struct view *view, const char *title, const char *text);
 
 void view_draw(struct view *view, struct surface *surface, uint64_t now_ns, uint64_t now_wall_ms);
 /* The oldest wish, false = none. The caller frees wish.text. */

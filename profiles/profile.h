@@ -38,6 +38,7 @@ enum data_template { TEMPLATE_PLAIN, TEMPLATE_CHATML, TEMPLATE_LLAMA3, TEMPLATE_
 enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
 enum data_windows { WINDOWS_RANDOM, WINDOWS_EPOCHS };
 enum data_documents { DOCUMENTS_JOINED, DOCUMENTS_APART };
+enum train_precision { PRECISION_FP32, PRECISION_BF16 };
 enum train_moments { MOMENTS_FP32, MOMENTS_BF16 };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID }; /* = enum codec_kind */
@@ -118,7 +119,7 @@ struct profile {
     int64_t warmup;             /* steps */
     double final_share;         /* train.final_lr_share: cosine ends at this share of lr */
     double weight_decay, beta1, beta2, epsilon, clip;
-    int moments;                /* train.moments */
+    int precision, moments;     /* train.precision, train.moments */
     int64_t frozen;             /* train.frozen: layers at the beginning that are not trained */
     int64_t evaluate_every;     /* train.evaluate_every: steps between un-masked validations; 0 = only first and last */
 

@@ -153,6 +153,8 @@ uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *sta
 {
     int64_t rows = p->micro_batch * p->sequence, query = (int64_t)query_width(p), qkv = query + 2 * (int64_t)key_width(p);
     int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, query));
+    if (p->precision == PRECISION_BF16) /* both sides of a product, rounded */
+        floats += rows * (most(p->hidden, most(p->ffn, query)) + most(p->hidden, most(2 * p->ffn, qkv))) / 2;
     if (stage->stage == p->stages - 1)
         floats += least(rows, most(HEAD_ROWS_LEAST, least(HEAD_ROWS_MOST, HEAD_FLOATS / p->vocabulary))) * (p->vocabulary + 3);
     if (stage->stage == 0)
@@ -165,7 +167,7 @@ uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *sta
 static void count_memory(const struct profile *p, struct plan_stage *stage)
 {
     stage->parameters = stage_parameters(p, stage);
-    stage->weights_bytes = 4 * stage->parameters;
+    stage->weights_bytes = (p->precision == PRECISION_BF16 ? 6 : 4) * stage->parameters;
     stage->gradients_bytes = 4 * stage->parameters;
     stage->optimizer_bytes = (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->parameters;
     stage->activations_bytes = plan_activation_bytes(p, stage);

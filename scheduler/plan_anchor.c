@@ -113,7 +113,7 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         anchor->statistics_bytes += 2 * statistics_of(p, plan->stages[i].first_layer);
     if (anchor->statistics_bytes)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
-    anchor->memory_bytes += 8 * parameters + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + 4 * parameters +
+    anchor->memory_bytes += (p->precision == PRECISION_BF16 ? 10 : 8) * parameters + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + 4 * parameters +
                            plan_activation_bytes(alone, &whole) + plan_buffer_bytes(alone, &whole) +
                            (p->anchor_lifeboat ? 2 * parameters : 0);
 }

@@ -38,8 +38,15 @@ int cpu_threads_for(const struct device *device, int64_t elements);
 const char *gemm_version(char *out, size_t size); /* "oneDNN 2.6.3" */
 void gemm_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
                  int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+void gemm_half(struct device *device, float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+               int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+void gemm_words(struct device *device, float *c, const float *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+                int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+const char *gemm_half_is_slow(const struct device *device);
 
 /* vector.c */
+void vector_halve(struct device *device, uint16_t *to, const float *from, int64_t count);
+void vector_widen(struct device *device, float *to, const uint16_t *from, int64_t count);
 void vector_fill(struct device *device, float *x, float value, int64_t count);
 void vector_add(struct device *device, float *y, const float *x, int64_t count);
 void vector_scale(struct device *device, float *x, float factor, int64_t count);
@@ -71,6 +78,8 @@ void layer_softmax_chunk(struct device *device, float *maximum, float *sum, floa
                          const uint32_t *targets, int64_t rows, int64_t columns, int64_t first);
 void layer_softmax_backward_chunk(struct device *device, float *logits, const float *maximum, const float *sum,
                                   const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
+void layer_softmax_backward_half(struct device *device, float *logits, const float *maximum, const float *sum,
+                                 const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
 double layer_softmax_loss(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                           const uint32_t *targets, int64_t rows);
 

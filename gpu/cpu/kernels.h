@@ -15,6 +15,8 @@
 #include "gpu/math/ops.h"
 
 struct vector_kernels {
+    void (*halve)(uint16_t *to, const float *from, int64_t count);
+    void (*widen)(float *to, const uint16_t *from, int64_t count);
     void (*fill)(float *x, float value, int64_t count);
     void (*add)(float *y, const float *x, int64_t count);
     void (*scale)(float *x, float factor, int64_t count);
@@ -39,6 +41,8 @@ struct layer_kernels {
                           int64_t rows, int64_t columns, int64_t first);
     void (*softmax_backward_chunk)(float *logits, const float *maximum, const float *sum, const uint32_t *targets,
                                    int64_t rows, int64_t columns, int64_t first, float scale);
+    void (*softmax_backward_half)(float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
+                                  int64_t columns, int64_t first, float scale);
 };
 
 /* One call of attention, forward or backward. */

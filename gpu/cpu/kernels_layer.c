@@ -5,6 +5,8 @@
 
 #include "gpu/cpu/kernels_math.h"
 
+enum { PIECE = 256 }; /* elements between two passes, in the first-level cache */
+
 static void rmsnorm_forward(float *restrict y, float *restrict inverse, const float *restrict x, const float *restrict gain,
                             int64_t rows, int64_t width, float epsilon)
 {
@@ -135,6 +137,29 @@ static void softmax_backward_chunk(float *restrict logits, const float *maximum,
     }
 }
 
+typedef uint16_t written_half __attribute__((may_alias));
+
+/* Words are written over logits of the same row that have been read. */
+static void softmax_backward_half(float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
+                                  int64_t columns, int64_t first, float scale)
+{
+    float piece[PIECE];
+    for (int64_t r = 0; r < rows; r++, logits += columns) {
+        written_half *words = (written_half *)logits;
+        int64_t target = targets[r] == UINT32_MAX ? -1 : (int64_t)targets[r] - first;
+        float factor = targets[r] == UINT32_MAX ? 0 : scale / sum[r], largest = maximum[r];
+        for (int64_t begin = 0; begin < columns; begin += PIECE) {
+            int64_t count = columns - begin < PIECE ? columns - begin : PIECE;
+            for (int64_t c = 0; c < count; c++)
+                piece[c] = factor != 0 ? math_exp(logits[begin + c] - largest) * factor : 0;
+            if (target >= begin && target < begin + count)
+                piece[target - begin] -= scale;
+            for (int64_t c = 0; c < count; c++)
+                words[begin + c] = math_to_half(piece[c]);
+        }
+    }
+}
+
 const struct layer_kernels KERNEL_TABLE(layer_kernels) = {
     .rmsnorm_forward = rmsnorm_forward,
     .rmsnorm_backward = rmsnorm_backward,
@@ -143,4 +168,5 @@ const struct layer_kernels KERNEL_TABLE(layer_kernels) = {
     .swiglu_backward = swiglu_backward,
     .softmax_chunk = softmax_chunk,
     .softmax_backward_chunk = softmax_backward_chunk,
+    .softmax_backward_half = softmax_backward_half,
 };

@@ -26,6 +26,18 @@ static inline uint32_t math_to_bits(float value)
     return bits;
 }
 
+/* To the nearest bf16, ties to even; NaN stays NaN (gpu/math/half.h). */
+static inline uint16_t math_to_half(float value)
+{
+    uint32_t bits = math_to_bits(value), rounded = bits + 0x7FFFu + (bits >> 16 & 1);
+    return (uint16_t)(((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits | 0x400000u : rounded) >> 16);
+}
+
+static inline float math_from_half(uint16_t half)
+{
+    return math_from_bits((uint32_t)half << 16);
+}
+
 static inline float math_exp(float x)
 {
     float shifted = x * 1.44269504f + 12582912.0f; /* + 1.5 · 2^23 leaves n in the low bits */

@@ -18,19 +18,6 @@ typedef uint16_t wire_half __attribute__((aligned(1), may_alias)); /* `packed` h
 
 static const uint16_t half_nan = 0x7FC0;
 
-/* Nearest, ties to even; NaN stays NaN (its top bit is set, or rounding could make an infinity of it). */
-static inline uint16_t half_from_float(float value)
-{
-    uint32_t bits = math_to_bits(value), rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
-    uint32_t kept_nan = bits >> 16 | 0x40u;
-    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? kept_nan : rounded);
-}
-
-static inline float half_to_float(uint16_t half)
-{
-    return math_from_bits((uint32_t)half << 16);
-}
-
 static void pack_fp32(uint8_t *packed, const float *values, int64_t rows, int64_t columns)
 {
     memcpy(packed, values, (size_t)(rows * columns) * sizeof *values);
@@ -45,14 +32,14 @@ static void pack_bf16(uint8_t *packed, const float *values, int64_t rows, int64_
 {
     wire_half *to = (wire_half *)packed;
     for (int64_t i = 0; i < rows * columns; i++)
-        to[i] = half_from_float(values[i]);
+        to[i] = math_to_half(values[i]);
 }
 
 static void unpack_bf16(float *values, const uint8_t *packed, int64_t rows, int64_t columns)
 {
     const wire_half *from = (const wire_half *)packed;
     for (int64_t i = 0; i < rows * columns; i++)
-        values[i] = half_to_float(from[i]);
+        values[i] = math_from_half(from[i]);
 }
 
 /* The smallest bf16 ≥ max|v| / largest_code; NaN when a value is not finite. */
@@ -88,14 +75,14 @@ static void pack_int8(uint8_t *packed, const float *values, int64_t rows, int64_
     for (int64_t r = 0; r < rows; r++, packed += 2 + columns, values += columns) {
         uint16_t scale = row_scale(values, columns, 127);
         memcpy(packed, &scale, 2);
-        encode_values((int8_t *)packed + 2, values, columns, half_to_float(scale), scale == 0 || scale == half_nan);
+        encode_values((int8_t *)packed + 2, values, columns, math_from_half(scale), scale == 0 || scale == half_nan);
     }
 }
 
 static void unpack_int8(float *values, const uint8_t *packed, int64_t rows, int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++, packed += 2 + columns, values += columns) {
-        float scale = half_to_float((uint16_t)(packed[0] | packed[1] << 8));
+        float scale = math_from_half((uint16_t)(packed[0] | packed[1] << 8));
         const int8_t *codes = (const int8_t *)packed + 2;
         for (int64_t i = 0; i < columns; i++)
             values[i] = (float)codes[i] * scale;
@@ -111,7 +98,7 @@ static void pack_int4(uint8_t *packed, const float *values, int64_t rows, int64_
         for (int64_t begin = 0; begin < columns; begin += 64) {
             int8_t codes[64] = {0};
             int64_t count = columns - begin < 64 ? columns - begin : 64, bytes = (count + 1) / 2;
-            encode_values(codes, values + begin, count, half_to_float(scale), scale == 0 || scale == half_nan);
+            encode_values(codes, values + begin, count, math_from_half(scale), scale == 0 || scale == half_nan);
             for (int64_t i = 0; i < bytes; i++)
                 packed[i] = (uint8_t)((codes[2 * i] & 15) | (codes[2 * i + 1] & 15) << 4);
             packed += bytes;
@@ -122,7 +109,7 @@ static void pack_int4(uint8_t *packed, const float *values, int64_t rows, int64_
 static void unpack_int4(float *values, const uint8_t *packed, int64_t rows, int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++, values += columns) {
-        float scale = half_to_float((uint16_t)(packed[0] | packed[1] << 8));
+        float scale = math_from_half((uint16_t)(packed[0] | packed[1] << 8));
         packed += 2;
         for (int64_t i = 0; i < columns / 2; i++) {
             values[2 * i] = (float)((int8_t)(packed[i] << 4) >> 4) * scale;

@@ -6,6 +6,18 @@
 
 #include "gpu/cpu/kernels_math.h"
 
+static void halve(uint16_t *restrict to, const float *restrict from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = math_to_half(from[i]);
+}
+
+static void widen(float *restrict to, const uint16_t *restrict from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = math_from_half(from[i]);
+}
+
 static void fill(float *x, float value, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -84,8 +96,8 @@ static void adamw_half(float *restrict parameter, const float *restrict gradient
     for (int64_t i = 0; i < count; i++) {
         uint32_t random = bits_of(first + (uint32_t)i, seed);
         float g = gradient[i] * gradient_scale;
-        float m_new = beta1 * math_from_bits((uint32_t)m[i] << 16) + rest1 * g;
-        float v_new = beta2 * math_from_bits((uint32_t)v[i] << 16) + rest2 * (g * g);
+        float m_new = beta1 * math_from_half(m[i]) + rest1 * g;
+        float v_new = beta2 * math_from_half(v[i]) + rest2 * (g * g);
         m[i] = (uint16_t)((math_to_bits(m_new) + (random & 0xFFFF)) >> 16);
         v[i] = (uint16_t)((math_to_bits(v_new) + (random >> 16)) >> 16);
         float direction = m_new * inverse1 / (sqrtf(v_new * inverse2) + epsilon);
@@ -94,6 +106,8 @@ static void adamw_half(float *restrict parameter, const float *restrict gradient
 }
 
 const struct vector_kernels KERNEL_TABLE(vector_kernels) = {
+    .halve = halve,
+    .widen = widen,
     .fill = fill,
     .add = add,
     .scale = scale,

@@ -145,6 +145,16 @@ void layer_softmax_backward_chunk(struct device *device, float *logits, const fl
                                         columns, first, scale);
 }
 
+void layer_softmax_backward_half(struct device *device, float *logits, const float *maximum, const float *sum,
+                                 const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale)
+{
+    const struct layer_kernels *kernels = device->kernels->layer;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->softmax_backward_half(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r),
+                                       columns, first, scale);
+}
+
 double layer_softmax_loss(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                           const uint32_t *targets, int64_t rows)
 {

@@ -14,6 +14,22 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+void vector_halve(struct device *device, uint16_t *to, const float *from, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->halve(to + begin, from + begin, smaller(CHUNK, count - begin));
+}
+
+void vector_widen(struct device *device, float *to, const uint16_t *from, int64_t count)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->widen(to + begin, from + begin, smaller(CHUNK, count - begin));
+}
+
 void vector_fill(struct device *device, float *x, float value, int64_t count)
 {
     const struct vector_kernels *kernels = device->kernels->vector;

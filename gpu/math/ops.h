@@ -5,11 +5,11 @@
  * All tensors are dense, row-major, fp32 unless said otherwise; sizes are in elements. Pointers are device pointers from `alloc`
  * (on the CPU plain memory). Unless an op says so, outputs must not alias inputs. `+=` means accumulates into the output.
  * Every op is deterministic: same inputs, same thread count, same machine → same bits (fixed reduction order, no atomics).
- * Every op but matmul gives the same bits for any number of threads.
+ * Every op but the matmuls gives the same bits for any number of threads.
  *
  * Tolerance is the largest ‖error‖ / ‖result‖ allowed against an fp64 reference (tests/helpers/reference.c), in units of eps = 2^-24:
  *
- *   matmul               2√k, and for each element 2√k · Σ|a||b|     add, scale, gather, scatter     1 (a gain adds 1)
+ *   matmul, half, words  2√k, and for each element 2√k · Σ|a||b|     add, scale, gather, scatter     1 (a gain adds 1)
  *   rmsnorm y            4 + √width                                  gather with rule 2              4 + √width
  *   rmsnorm dx, dgain    8 + 2√width, 8 + √rows                      embedding_backward              √rows
  *   rope                 4                                           softmax sum                     8 + √columns
@@ -18,7 +18,7 @@
  *   adamw                8 for m and v (half: one bit of bf16), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
  *   levels_pack, levels_unpack   a value within 4 eps of the edge of a level may get either code; 4 for what is decoded
- *   mask_channels, mask_largest, pack of FP32 and BF16, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
+ *   mask_channels, mask_largest, pack of FP32 and BF16, halve, widen, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
  */
 #ifndef KEDGE_MATH_OPS_H
 #define KEDGE_MATH_OPS_H
@@ -63,6 +63,16 @@ struct ops {
      * lda, ldb, ldc are the row strides of the stored matrices. accumulate adds to c. */
     void (*matmul)(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t lda,
                    int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+    /* The same of operands in bf16; sums are in fp32. */
+    void (*matmul_half)(struct device *device, float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+                        int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+    /* The same of a in fp32 and b in bf16, which loses nothing: b is made fp32 in pieces. */
+    void (*matmul_words)(struct device *device, float *c, const float *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+                         int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
+    /* NULL where matmul_half is faster than matmul; else why it is not, as the end of a sentence. */
+    const char *(*half_is_slow)(const struct device *device);
+    void (*halve)(struct device *device, uint16_t *to, const float *from, int64_t count); /* to the nearest bf16, ties to even */
+    void (*widen)(struct device *device, float *to, const uint16_t *from, int64_t count);
 
     /* ---- elementwise and reductions ---- */
     void (*fill)(struct device *device, float *x, float value, int64_t count);
@@ -118,6 +128,9 @@ struct ops {
     /* Second pass, in place: logits ← (softmax − onehot)·scale; rows that are not targets become 0. */
     void (*softmax_backward_chunk)(struct device *device, float *logits, const float *maximum, const float *sum,
                                    const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
+    /* The same, rounded to bf16: a row's words lie at the beginning of where its logits were, 2·columns words from row to row. */
+    void (*softmax_backward_half)(struct device *device, float *logits, const float *maximum, const float *sum,
+                                  const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
     /* Σ over target rows of (maximum + log sum − target_logit), in fp64. */
     double (*softmax_loss)(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                            const uint32_t *targets, int64_t rows);

@@ -350,6 +350,12 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
     s->inverse = take(&s->floats, rows);
     s->wide = take(&s->floats, rows * larger(m->ffn, carve_qkv_width(m)));
     s->d_wide = take(&s->floats, rows * larger(m->ffn, carve_query_width(m))); /* at least as wide as k */
+    if (shape->half_products) {
+        int64_t narrow = larger(m->hidden, larger(m->ffn, carve_query_width(m)));
+        int64_t broad = larger(m->hidden, larger(2 * m->ffn, carve_qkv_width(m)));
+        s->half_x = take(&s->floats, (rows * narrow + 1) / 2);
+        s->half_dy = take(&s->floats, (rows * broad + 1) / 2);
+    }
     if (!shape->last)
         return;
     s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : head_rows(m->vocabulary));
@@ -376,7 +382,7 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     carve_activations(shape, &activations);
     carve_scratch(shape, &scratch);
     struct stage_memory memory = {
-        .weights = weights.floats * sizeof(float),
+        .weights = weights.floats * (sizeof(float) + (shape->half_products ? sizeof(uint16_t) : 0)),
         .gradients = shape->frozen ? 0 : weights.floats * sizeof(float),
         .optimizer = shape->frozen || shape->judges ? 0 : 2 * weights.floats * (shape->half_moments ? sizeof(uint16_t) : sizeof(float)),
         .corrections = shape->corrects ? weights.floats * sizeof(float) : 0,

@@ -24,9 +24,8 @@ static int64_t chunk_columns(const struct stage *stage, int64_t first)
 static void chunk_logits(struct stage *stage, const struct block *b, int64_t first, int64_t columns)
 {
     int64_t hidden = stage->shape.model.hidden;
-    const float *weight = stage->weights + stage->at.head + first * hidden;
-    stage->ops->matmul(stage->device, stage->scratch + stage->work.logits, b->normed, weight, b->rows, columns, hidden,
-                       hidden, hidden, columns, false, true, false);
+    linear_forward(stage, stage->scratch + stage->work.logits, b->normed, weight_at(stage, stage->at.head + (size_t)(first * hidden)),
+                   b->rows, columns, hidden);
 }
 
 /* Running maximum and sum of every row; leaves the last chunk's logits in scratch. Returns where that chunk begins. */
@@ -56,14 +55,18 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
     int64_t hidden = stage->shape.model.hidden;
     for (bool fresh = true; first >= 0; first -= stage->work.head_columns, fresh = false) {
         int64_t columns = chunk_columns(stage, first);
-        const float *weight = stage->weights + stage->at.head + first * hidden;
+        size_t offset = stage->at.head + (size_t)(first * hidden);
+        struct weight weight = weight_at(stage, offset);
         if (!fresh)
             chunk_logits(stage, b, first, columns);
+        if (weight.words) {
+            ops->softmax_backward_half(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
+            linear_backward_half(stage, stage->gradients + offset, b->d_normed, (const uint16_t *)logits, 2 * columns, b->normed,
+                                 weight.words, b->rows, columns, hidden, !fresh);
+            continue;
+        }
         ops->softmax_backward_chunk(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-        ops->matmul(stage->device, stage->gradients + stage->at.head + first * hidden, logits, b->normed, columns, hidden,
-                    b->rows, columns, hidden, hidden, true, false, true);
-        ops->matmul(stage->device, b->d_normed, logits, weight, b->rows, hidden, columns, columns, hidden, hidden, false,
-                    false, !fresh);
+        linear_backward(stage, stage->gradients + offset, b->d_normed, logits, b->normed, weight, b->rows, columns, hidden, !fresh);
     }
 }
 

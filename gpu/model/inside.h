@@ -1,6 +1,6 @@
 /*
  * The inside of a stage, for the files that make it: stage.c (life, forward, backward, step), stage_tensors.c (weights by
- * name), layer.c, head.c. Nothing here is allocated after stage_new.
+ * name), linear.c, layer.c, head.c. Nothing here is allocated after stage_new.
  */
 #ifndef KEDGE_MODEL_INSIDE_H
 #define KEDGE_MODEL_INSIDE_H
@@ -22,6 +22,8 @@ struct stage {
     struct carve_scratch work;
     struct carve_tensor *tensors;                             /* [at.tensors] */
     float *weights, *gradients;                               /* device, at.floats each */
+    uint16_t *words;                                          /* device, at.floats: the weights in bf16, for half_products; NULL */
+    bool stale;                                               /* weights have changed since `words` were made of them */
     void *moments[2];                                         /* device, at.floats each, as fp32 or bf16 */
     float *activations, *scratch;                             /* device */
     float *corrections;                                       /* device, at.floats, where the stage corrects; NULL */
@@ -39,10 +41,31 @@ struct stage {
 /* Offset of the last stage's copy of a tied embedding; CARVE_NONE when there is none. */
 size_t stage_tied_copy(const struct stage *stage);
 
+/* After a change of weights: what was computed with the old ones is void. */
+void stage_changed(struct stage *stage);
+
+/* A matrix of weights; the words only with half_products, else NULL. */
+struct weight {
+    const float *full;
+    const uint16_t *words;
+};
+
+struct weight weight_at(const struct stage *stage, size_t offset);
+struct weight weight_part(struct weight weight, int64_t first); /* from element `first` on */
+
+/* y[rows,out] = x[rows,in] · Wᵀ */
+void linear_forward(struct stage *stage, float *y, const float *x, struct weight weight, int64_t rows, int64_t out, int64_t in);
+/* dW[out,in] += dyᵀ · x; dx[rows,in] = dy[rows,out] · W, or += */
+void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy, const float *x, struct weight weight, int64_t rows,
+                     int64_t out, int64_t in, bool accumulate);
+/* The same from dy in bf16, whose rows are `stride` apart. */
+void linear_backward_half(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const float *x,
+                          const uint16_t *weight, int64_t rows, int64_t out, int64_t in, bool accumulate);
+
 /* One layer's pointers for one micro-batch. */
 struct layer {
-    const float *norm1, *qkv_weight, *o_weight, *norm2, *gate_up_weight,
-        *down_weight; /* [H] [q+2kv,H] [H,q] [H] [2F,H] [H,F] */
+    const float *norm1, *norm2;                                 /* [H] */
+    struct weight qkv_weight, o_weight, gate_up_weight, down_weight; /* [q+2kv,H] [H,q] [2F,H] [H,F] */
     float *d_norm1, *d_qkv_weight, *d_o_weight, *d_norm2, *d_gate_up_weight, *d_down_weight;
     const float *qkv_bias, *q_norm, *k_norm; /* [q+2kv] [d] [d]; NULL where the model has none */
     float *d_qkv_bias, *d_q_norm, *d_k_norm;

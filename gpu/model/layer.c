@@ -6,29 +6,8 @@
  *
  * q|k|v is one product with rows of q+2kv channels. Where every head of q and k is normed first, q, k and v are three dense blocks
  * instead, so that a head is a row of the norm.
- *
- * W is stored [out, in], so forward is x·Wᵀ, the gradient of x is dy·W and that of W is dyᵀ·x.
  */
 #include "gpu/model/inside.h"
-
-/* y[rows,out] = x[rows,in] · Wᵀ */
-static void linear(struct stage *stage, float *y, const float *x, const float *weight, int64_t rows, int64_t out, int64_t in)
-{
-    stage->ops->matmul(stage->device, y, x, weight, rows, out, in, in, in, out, false, true, false);
-}
-
-/* dx[rows,in] = dy[rows,out] · W */
-static void linear_dx(struct stage *stage, float *dx, const float *dy, const float *weight, int64_t rows, int64_t out,
-                      int64_t in)
-{
-    stage->ops->matmul(stage->device, dx, dy, weight, rows, in, out, out, in, in, false, false, false);
-}
-
-/* dW[out,in] += dyᵀ · x */
-static void linear_dw(struct stage *stage, float *dw, const float *dy, const float *x, int64_t rows, int64_t out, int64_t in)
-{
-    stage->ops->matmul(stage->device, dw, dy, x, out, in, rows, out, in, in, true, false, true);
-}
 
 static void norm(struct stage *stage, const float *x, const float *gain, int64_t rows)
 {
@@ -80,16 +59,16 @@ static void project_qkv(struct stage *stage, const struct layer *l, const float 
     const struct model_shape *m = &stage->shape.model;
     int64_t query = carve_query_width(m), key = carve_key_width(m), all = carve_qkv_width(m);
     if (!m->qk_norm) {
-        linear(stage, l->qkv, normed, l->qkv_weight, rows, all, m->hidden);
+        linear_forward(stage, l->qkv, normed, l->qkv_weight, rows, all, m->hidden);
         if (m->qkv_bias)
             ops->add_rows(stage->device, l->qkv, l->qkv_bias, rows, all);
         return;
     }
     struct qkv p = parts_of(m, l->qkv, rows);
     float *raw_k = l->raw + rows * query;
-    linear(stage, l->raw, normed, l->qkv_weight, rows, query, m->hidden);
-    linear(stage, raw_k, normed, l->qkv_weight + query * m->hidden, rows, key, m->hidden);
-    linear(stage, p.v, normed, l->qkv_weight + (query + key) * m->hidden, rows, key, m->hidden);
+    linear_forward(stage, l->raw, normed, l->qkv_weight, rows, query, m->hidden);
+    linear_forward(stage, raw_k, normed, weight_part(l->qkv_weight, query * m->hidden), rows, key, m->hidden);
+    linear_forward(stage, p.v, normed, weight_part(l->qkv_weight, (query + key) * m->hidden), rows, key, m->hidden);
     ops->rmsnorm_forward(stage->device, p.q, l->inverse, l->raw, l->q_norm, rows * m->heads, m->head_width, m->norm_epsilon);
     ops->rmsnorm_forward(stage->device, p.k, l->inverse + rows * m->heads, raw_k, l->k_norm, rows * m->kv_heads, m->head_width,
                          m->norm_epsilon);
@@ -100,9 +79,8 @@ static void part_backward(struct stage *stage, const struct layer *l, const floa
                           int64_t part, int64_t width)
 {
     int64_t hidden = stage->shape.model.hidden;
-    linear_dw(stage, l->d_qkv_weight + part * hidden, dy, normed, rows, width, hidden);
-    stage->ops->matmul(stage->device, stage->scratch + stage->work.d_normed, dy, l->qkv_weight + part * hidden, rows, hidden, width,
-                       width, hidden, hidden, false, false, part > 0);
+    linear_backward(stage, l->d_qkv_weight + part * hidden, stage->scratch + stage->work.d_normed, dy, normed,
+                    weight_part(l->qkv_weight, part * hidden), rows, width, hidden, part > 0);
 }
 
 /* From the gradient of q|k|v before rotation to d_normed and dW; `normed` is norm1(x). Scratch d_wide is used. */
@@ -137,12 +115,12 @@ static void forward_rest(struct stage *stage, const struct layer *l, int64_t row
     const struct model_shape *m = &stage->shape.model;
     float *normed = stage->scratch + stage->work.normed, *wide = stage->scratch + stage->work.wide;
 
-    linear(stage, l->mid, l->o, l->o_weight, rows, m->hidden, carve_query_width(m));
+    linear_forward(stage, l->mid, l->o, l->o_weight, rows, m->hidden, carve_query_width(m));
     ops->add(device, l->mid, l->x, rows * m->hidden);
     norm(stage, l->mid, l->norm2, rows);
-    linear(stage, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden);
+    linear_forward(stage, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden);
     ops->swiglu_forward(device, wide, l->gate_up, rows, m->ffn);
-    linear(stage, out, wide, l->down_weight, rows, m->hidden, m->ffn);
+    linear_forward(stage, out, wide, l->down_weight, rows, m->hidden, m->ffn);
     ops->add(device, out, l->mid, rows * m->hidden);
 }
 
@@ -192,12 +170,10 @@ static void mlp_backward(struct stage *stage, const struct layer *l, int64_t row
     float *d_normed = stage->scratch + stage->work.d_normed;
 
     ops->swiglu_forward(stage->device, wide, l->gate_up, rows, m->ffn);
-    linear_dw(stage, l->d_down_weight, gradient, wide, rows, m->hidden, m->ffn);
-    linear_dx(stage, d_wide, gradient, l->down_weight, rows, m->hidden, m->ffn);
+    linear_backward(stage, l->d_down_weight, d_wide, gradient, wide, l->down_weight, rows, m->hidden, m->ffn, false);
     ops->swiglu_backward(stage->device, l->gate_up, d_wide, l->gate_up, rows, m->ffn);
     norm(stage, l->mid, l->norm2, rows);
-    linear_dw(stage, l->d_gate_up_weight, l->gate_up, normed, rows, 2 * m->ffn, m->hidden);
-    linear_dx(stage, d_normed, l->gate_up, l->gate_up_weight, rows, 2 * m->ffn, m->hidden);
+    linear_backward(stage, l->d_gate_up_weight, d_normed, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden, false);
     norm_backward(stage, l->d_norm2, l->mid, l->norm2, rows);
 }
 
@@ -210,8 +186,7 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
     float *d_qkv = stage->scratch + stage->work.wide, *d_o = stage->scratch + stage->work.d_wide;
     struct qkv p = parts_of(m, l->qkv, rows), d = parts_of(m, d_qkv, rows);
 
-    linear_dw(stage, l->d_o_weight, gradient, l->o, rows, m->hidden, query);
-    linear_dx(stage, d_o, gradient, l->o_weight, rows, m->hidden, query);
+    linear_backward(stage, l->d_o_weight, d_o, gradient, l->o, l->o_weight, rows, m->hidden, query, false);
     ops->attention_backward(stage->device, d.q, d.k, d.v, d_o, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads,
                             m->kv_heads, m->head_width, p.q_stride, p.kv_stride, l->starts);
     rotate(stage, &d, sequences, tokens, 0, true);

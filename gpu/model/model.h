@@ -47,6 +47,7 @@ struct stage_shape {
     bool frozen;                 /* forward only: gradients and optimiser are not taken */
     bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
     bool corrects;               /* a second block of gradients is taken: stage_correction */
+    bool half_products;          /* matrix products are of bf16 (linear.c); weights are kept in both formats */
     bool half_moments;           /* AdamW keeps its moments in bf16 */
     bool apart;                  /* attention does not leave a document: stage_documents */
     bool recompute;              /* keep only a stage's input; run forward again before backward */

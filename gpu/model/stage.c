@@ -23,7 +23,7 @@ static int take_blocks(struct stage *stage)
     size_t all = stage->at.floats, learned = shape->frozen ? 0 : all, stepped = shape->judges ? 0 : learned;
     const size_t bytes[] = {all * sizeof(float), learned * sizeof(float), stepped * moment_bytes(stage), stepped * moment_bytes(stage),
                             shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
-                            stage->work.floats * sizeof(float)};
+                            stage->work.floats * sizeof(float), shape->half_products ? all * sizeof(uint16_t) : 0};
     void *blocks[sizeof bytes / sizeof *bytes] = {NULL};
     bool whole = true;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes && whole; i++)
@@ -35,6 +35,7 @@ static int take_blocks(struct stage *stage)
     stage->corrections = blocks[4];
     stage->activations = blocks[5];
     stage->scratch = blocks[6];
+    stage->words = blocks[7];
     if (!whole)
         return ERR_MEMORY;
     if (stage->shape.first) {
@@ -92,7 +93,7 @@ void stage_free(struct stage *stage)
     if (!stage)
         return;
     void *blocks[] = {stage->weights,    stage->gradients,   stage->moments[0],
-                      stage->moments[1], stage->activations, stage->scratch, stage->corrections};
+                      stage->moments[1], stage->activations, stage->scratch, stage->corrections, stage->words};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         if (blocks[i])
             stage->ops->free(stage->device, blocks[i]);
@@ -130,8 +131,9 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
     float *d = stage->gradients + offset;
     float *a = set_of(stage, slot) + kept->layer + (size_t)index * kept->layer_stride;
     struct layer layer = {
-        .norm1 = w + at->norm1, .qkv_weight = w + at->qkv, .o_weight = w + at->o,
-        .norm2 = w + at->norm2, .gate_up_weight = w + at->gate_up, .down_weight = w + at->down,
+        .norm1 = w + at->norm1, .norm2 = w + at->norm2,
+        .qkv_weight = weight_at(stage, offset + at->qkv), .o_weight = weight_at(stage, offset + at->o),
+        .gate_up_weight = weight_at(stage, offset + at->gate_up), .down_weight = weight_at(stage, offset + at->down),
         .d_norm1 = d + at->norm1, .d_qkv_weight = d + at->qkv, .d_o_weight = d + at->o,
         .d_norm2 = d + at->norm2, .d_gate_up_weight = d + at->gate_up, .d_down_weight = d + at->down,
         .x = stage_x(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
@@ -190,11 +192,25 @@ float *stage_gradient(struct stage *stage)
 
 /* ---- forward, loss, backward ---- */
 
+void stage_changed(struct stage *stage)
+{
+    stage->resident = -1;
+    stage->stale = true;
+}
+
+static void refresh(struct stage *stage)
+{
+    if (stage->words && stage->stale)
+        stage->ops->halve(stage->device, stage->words, stage->weights, (int64_t)stage->at.floats);
+    stage->stale = false;
+}
+
 /* From the slot's ids or input to `output`, filling the slot's set. */
 static void run_forward(struct stage *stage, int slot)
 {
     const struct slot *s = &stage->slots[slot];
     float *output = stage->scratch + stage->work.output;
+    refresh(stage);
     if (stage->shape.first)
         stage->ops->embedding_forward(stage->device, stage_x(stage, slot, 0), stage->weights + stage->at.embedding, s->ids,
                                       s->sequences * s->tokens, stage->shape.model.hidden);
@@ -371,7 +387,7 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
         step_tensor(stage, tensor, &now, t);
     }
     stage_zero_gradients(stage);
-    stage->resident = -1;
+    stage_changed(stage);
 }
 
 /* ---- a tied head on another stage ---- */

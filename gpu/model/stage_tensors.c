@@ -37,7 +37,7 @@ void stage_fresh(struct stage *stage, uint64_t seed)
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
     for (int i = 0; i < stage->at.tensors; i++)
         fresh_tensor(stage, &stage->tensors[i], seed, piece);
-    stage->resident = -1;
+    stage_changed(stage);
     mem_free(piece);
 }
 
@@ -110,7 +110,7 @@ int stage_load(struct stage *stage, const char *folder, struct why *why)
         bool own_now = shape.tied && !stage->shape.model.tied && t->offset == stage->at.head;
         err = load_tensor(stage, checkpoint, t, own_now ? CARVE_EMBEDDING : t->name, piece, why);
     }
-    stage->resident = -1;
+    stage_changed(stage);
     mem_free(piece);
     checkpoint_close(checkpoint);
     return err;
@@ -147,7 +147,7 @@ void stage_tensor_set(struct stage *stage, int index, const float *in)
     const struct carve_tensor *t = tensor_at(stage, index);
     stage->ops->copy_in(stage->device, stage->weights + t->offset, in, (size_t)(t->rows * t->columns) * sizeof *in);
     stage->ops->finish(stage->device);
-    stage->resident = -1;
+    stage_changed(stage);
 }
 
 void stage_gradient_set(struct stage *stage, int index, const float *in)
@@ -209,7 +209,7 @@ void stage_words_set(struct stage *stage, const uint16_t *words)
         words += t->rows * t->columns;
     }
     stage->ops->finish(stage->device);
-    stage->resident = -1;
+    stage_changed(stage);
 }
 
 /* ---- out ---- */

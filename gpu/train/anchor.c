@@ -24,7 +24,8 @@ static struct stage_shape whole_shape(const struct profile *profile)
                                 .sequences = profile->micro_batch,
                                 .tokens = profile->sequence,
                                 .slots = 1,
-                                .judges = true};
+                                .judges = true,
+                                .half_products = profile->precision == PRECISION_BF16};
 }
 
 /* ---- life ---- */

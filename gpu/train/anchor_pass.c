@@ -108,6 +108,7 @@ int pass_load(struct anchor *anchor, struct why *why)
                                 .tokens = profile->sequence,
                                 .slots = 1,
                                 .judges = true,
+                                .half_products = profile->precision == PRECISION_BF16,
                                 .apart = profile->data_documents == DOCUMENTS_APART};
     size_t windows = (size_t)(profile->micro_batch * (profile->sequence + 1));
     int err = load_model(anchor, &shape, why);

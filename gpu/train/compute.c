@@ -82,6 +82,7 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
         .sequences = profile->micro_batch,
         .tokens = profile->sequence,
         .slots = slots,
+        .half_products = profile->precision == PRECISION_BF16,
         .half_moments = profile->moments == MOMENTS_BF16,
         .apart = profile->data_documents == DOCUMENTS_APART,
         .recompute = profile->recompute,
@@ -168,7 +169,12 @@ static int load_backend(struct compute *compute, struct why *why)
     if (err)
         return err;
     compute->ops = ops_load(folder, "cpu", why);
-    return compute->ops ? compute->ops->open(&compute->device, compute->settings.assign.threads, why) : why->err;
+    err = compute->ops ? compute->ops->open(&compute->device, compute->settings.assign.threads, why) : why->err;
+    const char *slow = err ? NULL : compute->ops->half_is_slow(compute->device);
+    if (slow && compute->settings.profile.precision == PRECISION_BF16)
+        compute_say(compute, EVENT_WARN, 0, "precision", "train.precision = bf16 saves no time here, %s: products are made in fp32 of "
+                    "rounded numbers", slow);
+    return err;
 }
 
 static int load_weights(struct compute *compute, struct why *why)

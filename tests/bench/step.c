@@ -1,6 +1,6 @@
 /*
- * Training steps of one model on this machine: `step [THREADS [STEPS [BATCH [SEQUENCE]]]]`, default all cores, 3 steps of 8 sequences
- * of 512 tokens. The model: hidden 512, 8 layers, 8 heads, 4 kv heads, ffn 1408, vocabulary 32000, AdamW; against_torch.sh trains
+ * Training steps of one model on this machine: `step [THREADS [STEPS [BATCH [SEQUENCE [PRECISION]]]]]`, default all cores, 3 steps of 8
+ * sequences of 512 tokens in fp32; PRECISION may be bf16. The model: hidden 512, 8 layers, 8 heads, 4 kv heads, ffn 1408, vocabulary 32000, AdamW; against_torch.sh trains
  * the same one with PyTorch. Figures are medians of steps, by the clock and by the time on processors (which another program on
  * the machine disturbs less); matrix products are also done again alone, with oneDNN called the same way on the same shapes, which
  * says what the step takes from them.
@@ -20,7 +20,7 @@ enum { STEPS_MOST = 100, SHAPES_MOST = 64 };
 
 struct shape {
     int64_t m, n, k, lda, ldb, ldc;
-    bool transpose_a, transpose_b, accumulate;
+    bool half, transpose_a, transpose_b, accumulate;
     uint64_t calls, ns;
 };
 
@@ -36,10 +36,16 @@ static const struct ops *inner;
 static struct shape shapes[SHAPES_MOST];
 static int shape_count;
 
-static void timed_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
-                         int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate)
+static void product(struct device *device, const struct shape *s, float *c, const void *a, const void *b)
 {
-    struct shape now = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b, accumulate, 0, 0};
+    if (s->half)
+        inner->matmul_half(device, c, a, b, s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a, s->transpose_b, s->accumulate);
+    else
+        inner->matmul(device, c, a, b, s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a, s->transpose_b, s->accumulate);
+}
+
+static void timed(struct device *device, struct shape now, float *c, const void *a, const void *b)
+{
     int i = 0;
     while (i < shape_count && memcmp(&shapes[i], &now, offsetof(struct shape, calls)) != 0)
         i++;
@@ -47,9 +53,21 @@ static void timed_matmul(struct device *device, float *c, const float *a, const 
     if (i == shape_count)
         shapes[shape_count++] = now;
     uint64_t began_ns = cpu_ns();
-    inner->matmul(device, c, a, b, m, n, k, lda, ldb, ldc, transpose_a, transpose_b, accumulate);
+    product(device, &now, c, a, b);
     shapes[i].ns += cpu_ns() - began_ns;
     shapes[i].calls++;
+}
+
+static void timed_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
+                         int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate)
+{
+    timed(device, (struct shape){m, n, k, lda, ldb, ldc, false, transpose_a, transpose_b, accumulate, 0, 0}, c, a, b);
+}
+
+static void timed_half(struct device *device, float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+                       int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate)
+{
+    timed(device, (struct shape){m, n, k, lda, ldb, ldc, true, transpose_a, transpose_b, accumulate, 0, 0}, c, a, b);
 }
 
 static double flops_of(const struct shape *s)
@@ -57,21 +75,22 @@ static double flops_of(const struct shape *s)
     return 2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->calls;
 }
 
-/* Seconds of this product alone, best of some. */
+/* Seconds of this product alone, the better of two. */
 static double alone(struct device *device, const struct shape *s)
 {
     int64_t a_count = (s->transpose_a ? s->k : s->m) * s->lda, b_count = (s->transpose_b ? s->n : s->k) * s->ldb;
-    float *a = mem_large((size_t)a_count * sizeof *a), *b = mem_large((size_t)b_count * sizeof *b);
+    size_t bytes = s->half ? sizeof(uint16_t) : sizeof(float);
+    uint16_t *a = mem_large((size_t)a_count * bytes), *b = mem_large((size_t)b_count * bytes); /* small numbers, either way */
     float *c = mem_large((size_t)(s->m * s->ldc) * sizeof *c);
     BUG_IF(!a || !b || !c);
-    for (int64_t i = 0; i < a_count; i++)
-        a[i] = (float)(i % 7) - 3;
-    for (int64_t i = 0; i < b_count; i++)
-        b[i] = (float)(i % 5) - 2;
+    for (int64_t i = 0; i < a_count * (int64_t)bytes / 2; i++)
+        a[i] = (uint16_t)(0x3F00 + i % 7);
+    for (int64_t i = 0; i < b_count * (int64_t)bytes / 2; i++)
+        b[i] = (uint16_t)(0x3F00 + i % 5);
     double best = 1e30;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
         uint64_t began_ns = cpu_ns();
-        inner->matmul(device, c, a, b, s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a, s->transpose_b, s->accumulate);
+        product(device, s, c, a, b);
         double seconds = (double)(cpu_ns() - began_ns) / 1e9;
         best = seconds < best ? seconds : best;
     }
@@ -149,7 +168,8 @@ int main(int argc, char **argv)
     struct stage_shape shape = {
         .model = {.hidden = 512, .layers = 8, .heads = 8, .kv_heads = 4, .ffn = 1408, .vocabulary = 32000, .head_width = 64,
                   .rope_theta = 10000, .norm_epsilon = 1e-5f},
-        .layers = 8, .first = true, .last = true, .sequences = sequences, .tokens = tokens, .slots = 1};
+        .layers = 8, .first = true, .last = true, .sequences = sequences, .tokens = tokens, .slots = 1,
+        .half_products = argc > 5 && strcmp(argv[5], "bf16") == 0};
     struct rig rig;
     struct stage *stage;
     struct why why = {0};
@@ -158,9 +178,10 @@ int main(int argc, char **argv)
     BUG_IF(steps < 1 || steps > STEPS_MOST || rows < 1);
     rig_open(&rig, NULL, (int)threads);
     inner = rig.ops;
-    struct ops timed = *inner;
-    timed.matmul = timed_matmul;
-    if (stage_new(&timed, rig.device, &shape, &stage, &why) != 0) {
+    struct ops watched = *inner;
+    watched.matmul = timed_matmul;
+    watched.matmul_half = timed_half;
+    if (stage_new(&watched, rig.device, &shape, &stage, &why) != 0) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }
@@ -177,7 +198,7 @@ int main(int argc, char **argv)
         seconds[i] = step(stage, ids, targets, sequences, tokens, i + 2, &loss);
         all_seconds += seconds[i].cpu;
     }
-    printf("step: %s, %lld x %lld tokens, loss %.4f\n", rig.label, (long long)sequences, (long long)tokens, loss);
+    printf("step: %s, %s, %lld x %lld tokens, loss %.4f\n", rig.label, shape.half_products ? "bf16" : "fp32", (long long)sequences, (long long)tokens, loss);
     report(&rig, seconds, steps, rows, all_seconds);
     mem_free(ids);
     mem_free(targets);

@@ -29,7 +29,8 @@ static void open_stages(struct pipeline *pipeline, const int64_t *layers)
     const struct backend *cpu = pipeline->backend;
     struct why why = {0};
     struct plan *plan = mem_new(sizeof *plan);
-    struct stage_shape shape = {.sequences = p->micro_batch, .tokens = p->sequence, .slots = 1, .recompute = p->recompute};
+    struct stage_shape shape = {.sequences = p->micro_batch, .tokens = p->sequence, .slots = 1, .recompute = p->recompute,
+                                .half_products = p->precision == PRECISION_BF16};
     if (!layers)
         must(plan_make(p, plan, &why), &why);
     shape_of(p, &shape.model);

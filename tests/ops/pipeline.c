@@ -203,6 +203,29 @@ static void runs_repeat_bit_for_bit_and_learn(void **state)
     }
 }
 
+/* Products of bf16 are another rounding of the same model: near the exact run, the same through any number of stages, and the same
+ * bits every time. */
+static void bf16_learns_alike(void **state)
+{
+    (void)state;
+    struct profile profile = small_profile();
+    struct outcome exact = run(profile, 1, NULL);
+    profile.precision = PRECISION_BF16;
+    struct outcome whole = run(profile, 1, NULL);
+    assert_false(same_bits(&whole, &exact));
+    same_losses(&whole, &exact, 0.01);
+    for (int i = 0; i < STEPS; i++)
+        assert_true(fabs(whole.steps[i].norm - exact.steps[i].norm) < 0.05 * exact.steps[i].norm);
+    for (int stages = 2; stages <= LAYERS; stages++) {
+        struct outcome split = run(profile, stages, NULL);
+        same_losses(&split, &whole, 1e-5);
+    }
+    struct outcome again = run(profile, 3, NULL);
+    profile.recompute = true;
+    struct outcome recomputed = run(profile, 3, NULL);
+    assert_true(same_bits(&again, &recomputed));
+}
+
 /* What is not finite is never applied: weights stay, gradients go, the next step is as if the bad one had not been. */
 static void a_step_that_is_not_finite_is_dropped(void **state)
 {
@@ -257,6 +280,7 @@ int main(void)
         cmocka_unit_test(a_mask_of_rate_0_is_no_mask),
         cmocka_unit_test(bytes_are_known_beforehand),
         cmocka_unit_test(runs_repeat_bit_for_bit_and_learn),
+        cmocka_unit_test(bf16_learns_alike),
         cmocka_unit_test(a_step_that_is_not_finite_is_dropped),
     };
     backend_open(&cpu, 1);

@@ -41,6 +41,7 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->micro_batches = between(dice, 1, 16);
     p->in_flight = between(dice, 0, 8);
     p->recompute = dice_below(dice, 2);
+    p->precision = (int)dice_below(dice, 2);
     p->moments = (int)dice_below(dice, 2);
     p->data_documents = (int)dice_below(dice, 2);
     p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
@@ -60,6 +61,7 @@ static struct stage_shape shape_of(const struct profile *p, const struct plan_st
         .first_layer = stage->first_layer, .layers = stage->layers,
         .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
         .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,
+        .half_products = p->precision == PRECISION_BF16,
         .half_moments = p->moments == MOMENTS_BF16, .apart = p->data_documents == DOCUMENTS_APART,
     };
 }

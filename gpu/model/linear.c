@@ -1,0 +1,57 @@
+/*
+ * Products with weights. W is stored [out, in], so forward is x·Wᵀ, the gradient of x is dy·W and that of W is dyᵀ·x.
+ *
+ * With half_products both sides of each are rounded to bf16 and added up in fp32: weights once after they changed
+ * (stage_refresh), activations and their gradients each time, into scratch. Weights, gradients of weights and what products make
+ * stay fp32.
+ */
+#include "gpu/model/inside.h"
+
+struct weight weight_at(const struct stage *stage, size_t offset)
+{
+    return (struct weight){stage->weights + offset, stage->words ? stage->words + offset : NULL};
+}
+
+struct weight weight_part(struct weight weight, int64_t first)
+{
+    return (struct weight){weight.full + first, weight.words ? weight.words + first : NULL};
+}
+
+static uint16_t *halved(struct stage *stage, size_t place, const float *x, int64_t count)
+{
+    uint16_t *words = (uint16_t *)(stage->scratch + place);
+    stage->ops->halve(stage->device, words, x, count);
+    return words;
+}
+
+void linear_forward(struct stage *stage, float *y, const float *x, struct weight weight, int64_t rows, int64_t out, int64_t in)
+{
+    const struct ops *ops = stage->ops;
+    if (weight.words)
+        ops->matmul_half(stage->device, y, halved(stage, stage->work.half_x, x, rows * in), weight.words, rows, out, in, in, in, out,
+                         false, true, false);
+    else
+        ops->matmul(stage->device, y, x, weight.full, rows, out, in, in, in, out, false, true, false);
+}
+
+void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy, const float *x, struct weight weight, int64_t rows,
+                     int64_t out, int64_t in, bool accumulate)
+{
+    const struct ops *ops = stage->ops;
+    if (weight.words) {
+        const uint16_t *half_dy = halved(stage, stage->work.half_dy, dy, rows * out);
+        linear_backward_half(stage, dw, dx, half_dy, out, x, weight.words, rows, out, in, accumulate);
+        return;
+    }
+    ops->matmul(stage->device, dw, dy, x, out, in, rows, out, in, in, true, false, true);
+    ops->matmul(stage->device, dx, dy, weight.full, rows, in, out, out, in, in, false, false, accumulate);
+}
+
+void linear_backward_half(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const float *x,
+                          const uint16_t *weight, int64_t rows, int64_t out, int64_t in, bool accumulate)
+{
+    const struct ops *ops = stage->ops;
+    const uint16_t *half_x = halved(stage, stage->work.half_x, x, rows * in);
+    ops->matmul_half(stage->device, dw, dy, half_x, out, in, rows, stride, in, in, true, false, true);
+    ops->matmul_half(stage->device, dx, dy, weight, rows, in, out, stride, in, in, false, false, accumulate);
+}

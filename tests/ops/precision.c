@@ -1,0 +1,144 @@
+/*
+ * Products of bf16 in a stage: loss and gradients near those of fp32 on every instruction set, masters that keep steps smaller than a
+ * bf16 sees, and words that follow the weights however these were changed.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gpu/math/half.h"
+#include "gpu/model/model.h"
+#include "tests/helpers/backend.h"
+#include "tests/helpers/numbers.h"
+#include "tests/helpers/rig.h"
+
+enum { SEQUENCES = 3, TOKENS = 40, ROWS = SEQUENCES * TOKENS, HIDDEN = 48, VOCABULARY = 300 };
+
+static struct stage *open_stage(struct rig *rig, bool half, int64_t columns)
+{
+    const struct stage_shape shape = {
+        .model = {.hidden = HIDDEN, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 72, .vocabulary = VOCABULARY, .head_width = 12,
+                  .qk_norm = true, .rope_theta = 10000, .norm_epsilon = 1e-5f},
+        .layers = 2, .first = true, .last = true, .sequences = SEQUENCES, .tokens = TOKENS, .slots = 1, .half_products = half,
+        .head_columns = columns};
+    struct stage *stage;
+    struct why why = {0};
+    if (stage_new(rig->ops, rig->device, &shape, &stage, &why) != 0)
+        fail_msg("%s", why.text);
+    stage_fresh(stage, 7);
+    return stage;
+}
+
+static double both_ways(struct stage *stage)
+{
+    uint32_t ids[ROWS], targets[ROWS];
+    for (uint32_t i = 0; i < ROWS; i++) {
+        ids[i] = i * 31 % VOCABULARY;
+        targets[i] = i % 5 ? i * 17 % VOCABULARY : UINT32_MAX;
+    }
+    stage_forward(stage, 0, ids, NULL, SEQUENCES, TOKENS);
+    double loss = stage_loss(stage, 0, targets, 1.0f / ROWS);
+    stage_backward(stage, 0, NULL);
+    return loss;
+}
+
+static void near_each(struct rig *rig)
+{
+    struct stage *exact = open_stage(rig, false, 0), *half = open_stage(rig, true, 0), *pieces = open_stage(rig, true, 70);
+    double wanted = both_ways(exact), loss = both_ways(half), again = both_ways(pieces);
+    if (!(fabs(loss - wanted) < 2e-3 * wanted && fabs(again - loss) < 1e-6 * loss))
+        fail_msg("loss %.6f, with the head in pieces %.6f, with fp32 %.6f (%s)", loss, again, wanted, rig->label);
+    for (int i = 0; i < stage_tensor_count(exact); i++) {
+        struct tensor_info info;
+        stage_tensor(exact, i, &info);
+        int64_t count = info.shape[0] * (info.dims == 2 ? info.shape[1] : 1);
+        float *got = rig_floats(rig, count), *want = rig_floats(rig, count);
+        stage_tensor_get(half, i, got, true);
+        stage_tensor_get(exact, i, want, true);
+        double difference = backend_difference(got, rig_wide(rig, want, count), count);
+        if (!(difference < 0.02 && difference > 1e-5)) /* a bf16 is off by 2^-9 */
+            fail_msg("gradient of %s differs by %.5f (%s)", info.name, difference, rig->label);
+        stage_tensor_get(pieces, i, want, true);
+        assert_true(backend_difference(got, rig_wide(rig, want, count), count) < 0.004);
+    }
+    stage_free(exact);
+    stage_free(half);
+    stage_free(pieces);
+}
+
+static void gradients_are_near(void **state)
+{
+    (void)state;
+    rig_each(near_each);
+}
+
+static int index_of(struct stage *stage, const char *name)
+{
+    struct tensor_info info;
+    for (int i = 0; i < stage_tensor_count(stage); i++) {
+        stage_tensor(stage, i, &info);
+        if (strcmp(info.name, name) == 0)
+            return i;
+    }
+    fail_msg("there is no %s", name);
+    return -1;
+}
+
+static void masters_keep_small_steps(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, NULL, 1);
+    struct stage *stage = open_stage(&rig, true, 0);
+    const struct adamw settings = {.learning_rate = 1e-7f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .gradient_scale = 1};
+    int index = index_of(stage, "lm_head.weight"), between = 0;
+    float *before = rig_floats(&rig, VOCABULARY * HIDDEN), *after = rig_floats(&rig, VOCABULARY * HIDDEN);
+    stage_tensor_get(stage, index, before, false);
+    both_ways(stage);
+    stage_step(stage, &settings, 1);
+    stage_tensor_get(stage, index, after, false);
+    for (int i = 0; i < VOCABULARY * HIDDEN; i++)
+        between += half_from_float(after[i]) == half_from_float(before[i]) && after[i] < before[i];
+    assert_true(between > VOCABULARY * HIDDEN / 4);
+    stage_free(stage);
+    rig_close(&rig);
+}
+
+static void words_follow_weights(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, NULL, 1);
+    struct stage *one = open_stage(&rig, true, 0), *other = open_stage(&rig, true, 0);
+    const struct adamw settings = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .gradient_scale = 1};
+    double fresh = both_ways(one);
+    stage_step(one, &settings, 1);
+    double stepped = both_ways(one);
+    assert_true(stepped < fresh);
+    for (int i = 0; i < stage_tensor_count(one); i++) {
+        float values[VOCABULARY * HIDDEN];
+        both_ways(other); /* its words are made of what it had */
+        stage_tensor_get(one, i, values, false);
+        stage_tensor_set(other, i, values);
+    }
+    double copied = both_ways(other);
+    assert_true(memcmp(&copied, &stepped, sizeof copied) == 0);
+    stage_fresh(other, 7);
+    copied = both_ways(other);
+    assert_true(memcmp(&copied, &fresh, sizeof copied) == 0);
+    stage_free(one);
+    stage_free(other);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_near), cmocka_unit_test(masters_keep_small_steps),
+                                       cmocka_unit_test(words_follow_weights)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

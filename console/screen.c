@@ -20,6 +20,7 @@
 #include "console/view.h"
 #include "console/visit.h"
 #include "console/watch.h"
+#include "console/waterfall.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
@@ -376,6 +377,7 @@ static void on_tick(void *arg)
     if (screen->recall && recall_is_over(screen->recall)) {
         recall_free(screen->recall);
         screen->recall = NULL;
+        waterfall_move(&screen->view, 0); /* frozen at a step that the journal had not yet: at its newest */
     }
     read_log(screen);
     draw(screen);

@@ -336,7 +336,12 @@ void relay_on_mail(void *arg)
             continue;
         }
         sent = true;
-        if (roads_send(worker->roads, &letter) == ERR_FULL) { /* credit makes this impossible unless a peer breaks it */
+        if (roads_send(worker->roads, &letter) != ERR_FULL)
+            continue;
+        if (worker->is_anchor) { /* a road too slow for what it finds: the version is of no use then, a newer one will be */
+            log_at(LOG_WARN, "anchor", "what was found of version %" PRIu64 " has no room on the road to stage %d", letter.step,
+                   letter.road - MAIL_STAGES);
+        } else { /* credit makes this impossible unless a peer breaks it */
             stage_say(worker, EVENT_ALERT, "drift", "a road's queue is full beyond all credit");
             break_off(worker, "a road's queue is full beyond all credit");
         }

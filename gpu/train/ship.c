@@ -46,7 +46,7 @@ static void pump(void *arg)
                                 .step = piece.version,
                                 .payload = piece.payload,
                                 .bytes = piece.bytes};
-        roads_send(worker->roads, &letter);
+        BUG_IF(roads_send(worker->roads, &letter) == ERR_FULL); /* ship_queue_bytes */
         if (piece.chunks == piece.of)
             tell(worker, MARK_SHIPPED, piece.version);
     }
@@ -83,6 +83,12 @@ int ship_open(struct worker *worker, struct compute_settings *settings, struct w
     int err = worker->assign.replica == 0 ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
     settings->snap = worker->snap;
     return err;
+}
+
+/* What may lie in the road's queue: a piece is put there while it holds no more than QUEUED_MOST. */
+size_t ship_queue_bytes(const struct worker *worker)
+{
+    return worker->snap ? (size_t)QUEUED_MOST + FRAME_HEADER_BYTES + wire_find(WIRE_CHUNK)->max_bytes : 0;
 }
 
 void ship_free(struct worker *worker)

@@ -5,6 +5,7 @@
 #include "gpu/train/worker.h"
 
 int ship_open(struct worker *worker, struct compute_settings *settings, struct why *why);
+size_t ship_queue_bytes(const struct worker *worker); /* beyond what credit allows */
 void ship_free(struct worker *worker);
 void ship_road(struct worker *worker, bool stands);
 int ship_message(struct worker *worker, const struct frame_header *header, const uint8_t *payload, size_t bytes,

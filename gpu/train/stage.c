@@ -145,7 +145,7 @@ static int begin_compute(struct worker *worker, uint64_t profile_hash, struct wh
         else
             compute_bounds(settings, &letters, &bytes);
         worker->mail = mail_new(worker->loop, relay_on_mail, worker, letters, bytes);
-        relay_open(worker, profile_hash, bytes);
+        relay_open(worker, profile_hash, bytes + ship_queue_bytes(worker));
         err = worker->is_anchor ? anchor_start(worker->anchor, worker->mail, why)
                                 : compute_start(worker->compute, worker->mail, why);
         worker->ended = err != 0;

@@ -1,21 +1,32 @@
 #!/bin/sh
-# Quality of what crosses the cuts, on the method's standard configuration: base-mild adapted to grade-school maths, 4 stage processes over real
-# roads, 72 steps of 8,192 tokens, judged by the un-masked loss of 768 test windows. One line of CSV a run:
+# What a way of training costs in quality, at bytes that are counted on the wire: base-mild adapted to grade-school maths, 4 stage processes
+# (layers 2,1,1,2, three cuts) and an anchor where a row has one, over real roads; 72 steps of 8,192 tokens; judged by the un-masked loss of
+# 768 test windows. One line of CSV a run, then the mean over seeds where there are several:
 #
-#   row, seed, steps, loss before, loss after, bytes a token on the wire (all cuts, both ways, statistics and headers included), share of dense bf16,
-#   seconds, range that is expected after 72 steps
+#   row, seed, steps, loss_before, loss_after, cut_bytes: of a token over all cuts, both ways, statistics of the stages and headers included,
+#   anchor_bytes: of a token, snapshots out, directions and statistics back, share_of_dense: both together of a dense bf16 exchange,
+#   seconds, expected_after_72_steps
 #
-#   quality.sh [--steps N] [--until N] [--windows N] [--seed N] [--threads N] [ROW…]     without rows: all of them
+#   quality.sh [OPTION VALUE]… [ROW…]        without rows: all of the first table
 #
-# --until ends each run at a step before its last: the schedule of the learning rate stays that of --steps.
+#   --steps N     length of the run (72)             --until N    stop there; the schedule of the learning rate stays (0: at the end)
+#   --seeds LIST  one run each, as in 1,2,3 (1)      --windows N  of the test text (768)
+#   --rate R      learning rate (0.001)              --batches N  micro-batches of 2,048 tokens in a step (4)
+#   --every N     steps between snapshots (10)       --staleness N  to the first use of what comes of them (20)
+#   --threads N   compute threads of a process (1)
+#
+# A row is BASE[+anchor][+FILTER]: what crosses the cuts; statistics of the cuts by the anchor instead of live; gradients corrected by tikhonov,
+# wiener or shrink. Bases: dense, int8, int4, last (dense, and only the last stage is trained), mask, mask-late, mask-mean, topk, principal,
+# hybrid, subspace, subspace-late. The paper's own is mask+anchor+tikhonov. The second table, `robust`, is that row again with one thing
+# different: stale-N, every-N, rate-N (per cent), death (the anchor ends half way, for good), live (mask.rate 0.9 from half way on, then 0.98).
 set -eu
 O=${O:-build}
 case $O in /*) ;; *) O=$PWD/$O ;; esac
 data=$PWD/../shared/data
-steps=72 until=0 windows=768 seed=1 threads=1
+steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1
 while [ $# -gt 0 ]; do
     case $1 in
-    --steps) steps=$2 ;; --until) until=$2 ;; --windows) windows=$2 ;; --seed) seed=$2 ;; --threads) threads=$2 ;;
+    --steps | --until | --windows | --seeds | --rate | --batches | --every | --staleness | --threads) eval "${1#--}=\$2" ;;
     *) break ;;
     esac
     shift 2
@@ -23,9 +34,11 @@ done
 [ -e "$data/base-mild/model.safetensors" ] || { echo "no $data/base-mild: nothing to adapt"; exit 77; }
 folder=$(mktemp -d "${TMPDIR:-/tmp}/kedge-quality.XXXXXX")
 export XDG_STATE_HOME="$folder/state"
+stopped= # an agent that is kept from starting another anchor
 end() {
+    [ -z "$stopped" ] || kill -CONT "$stopped" 2>/dev/null || :
     for run in "$folder"/state/kedge/*/; do
-        [ ! -d "$run" ] || "$O/kedge" stop "$(basename "$run")" >/dev/null 2>&1 || :
+        [ ! -d "$run" ] || "$O/kedge" stop --now "$(basename "$run")" >/dev/null 2>&1 || :
     done
     rm -rf "$folder"
 }
@@ -43,39 +56,54 @@ open(folder + '/a.txt', 'wb').write(text('gsm8k_train.jsonl')[1766626:])
 open(folder + '/b.txt', 'wb').write(text('gsm8k_test.jsonl'))
 PYTHON
 
-# settings of a row, then the range that is expected
-row() {
-    anchor='anchor.host=e anchor.every=10 anchor.staleness=20 anchor.rank=192 anchor.mix=0.7 anchor.evaluate=no anchor.lifeboat=no'
-    live='boundary.reference=tokens boundary.context=4 boundary.rank=0 boundary.refresh=10'
+first='dense int8 int4 last mask mask-late mask-mean mask+anchor mask+shrink mask+tikhonov mask+wiener mask+anchor+tikhonov mask+anchor+wiener
+    topk topk+anchor principal principal+anchor hybrid hybrid+anchor subspace subspace-late subspace+anchor subspace+shrink subspace+tikhonov
+    subspace+wiener subspace+anchor+tikhonov subspace+anchor+wiener'
+robust='stale-5 stale-25 stale-50 stale-100 every-10 every-25 every-50 rate-90 rate-95 rate-98 live death'
+
+# expected ROW : after 72 steps of the standard configuration, by the prototype
+expected() {
     case $1 in
-    dense) echo 'boundary.codec=dense train.learning_rate=0.001 1.36-1.39' ;;
-    subspace) echo "boundary.codec=subspace $live boundary.late=2 boundary.forward_share=0.602 mask.rate=0.9427 train.learning_rate=0.001 1.42-1.47" ;;
-    subspace-late) echo "boundary.codec=subspace $live boundary.late=20 boundary.forward_share=0.5 mask.rate=0.9427 train.learning_rate=0.001 1.44-1.51" ;;
-    principal) echo "boundary.codec=principal boundary.bits=2 $live boundary.forward_share=0.5 mask.rate=0.9427 train.learning_rate=0.001 -" ;;
-    hybrid) echo "boundary.codec=hybrid $live boundary.forward_share=0.5 mask.rate=0.9427 train.learning_rate=0.001 -" ;;
-    topk) echo "boundary.codec=topk $live mask.rate=0.9427 train.learning_rate=0.001 -" ;;
-    mask-tokens) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.001 1.57-1.68" ;;
-    mask-live) echo "boundary.codec=mask $live boundary.late=2 mask.rate=0.95 train.learning_rate=0.001 -" ;;
-    mask-tokens-slow) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 -" ;;
-    mask-tikhonov) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 $anchor anchor.filter=tikhonov -" ;;
-    mask-wiener) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 $anchor anchor.filter=wiener -" ;;
-    mask-shrink) echo "boundary.codec=mask $live boundary.late=20 mask.rate=0.95 train.learning_rate=0.0003 anchor.filter=shrink anchor.rank=192 -" ;;
-    subspace-wiener) echo "boundary.codec=subspace $live boundary.late=2 boundary.forward_share=0.602 mask.rate=0.9427 train.learning_rate=0.001 $anchor anchor.filter=wiener -" ;;
-    mask-mean) echo 'boundary.codec=mask boundary.reference=mean mask.rate=0.95 train.learning_rate=0.0003 above-1.70' ;;
-    *) return 1 ;;
+    dense) echo 1.36-1.39 ;; last) echo 1.44-1.47 ;; subspace) echo 1.42-1.47 ;; subspace-late) echo 1.44-1.51 ;;
+    mask-late) echo 1.57-1.68 ;; mask-mean) echo above-1.70 ;; *) echo - ;;
     esac
 }
-rows='dense subspace subspace-late principal hybrid topk mask-tokens mask-live mask-tokens-slow mask-tikhonov mask-wiener mask-shrink
-    subspace-wiener mask-mean'
-[ $# -gt 0 ] || set -- $rows
 
-# Is the model of this step evaluated?
-evaluated() {
-    python3 - "$folder/state/kedge/$1/run.db" "$2" <<'PYTHON'
-import sqlite3, sys
-db = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30)
-sys.exit(db.execute('select count(*) from samples where kind = 1 and step >= ?', (int(sys.argv[2]),)).fetchone()[0] == 0)
-PYTHON
+# settings ROW : of its words
+settings() {
+    tokens='boundary.reference=tokens boundary.context=4 boundary.rank=0' coded='mask.rate=0.9427' early='boundary.refresh=10 boundary.late=2'
+    late='boundary.refresh=10 boundary.late=20' lr=$rate filter=none anchored=
+    case $1 in *+anchor*) early= late= anchored="boundary.statistics=anchor" ;; esac
+    case $1 in *+shrink) filter=shrink ;; *+tikhonov) filter=tikhonov ;; *+wiener) filter=wiener ;; esac
+    case ${1%%+*} in
+    dense) echo boundary.codec=dense ;;
+    int8 | int4) echo "boundary.codec=dense boundary.values=${1%%+*}" ;;
+    last) echo boundary.codec=dense train.frozen=4 ;;
+    mask) echo "boundary.codec=mask $tokens $early mask.rate=0.95" ;;
+    mask-late) echo "boundary.codec=mask $tokens $late mask.rate=0.95" ;;
+    mask-mean) lr=0.0003 && echo 'boundary.codec=mask boundary.reference=mean mask.rate=0.95' ;;
+    topk | hybrid) echo "boundary.codec=${1%%+*} $tokens $early $coded" ;;
+    principal) echo "boundary.codec=principal boundary.bits=2 boundary.forward_share=0.5 $tokens $early $coded" ;;
+    subspace) echo "boundary.codec=subspace boundary.forward_share=0.602 $tokens $early $coded" ;;
+    subspace-late) echo "boundary.codec=subspace boundary.forward_share=0.5 $tokens $late $coded" ;;
+    *) return 1 ;;
+    esac
+    case $filter in tikhonov | wiener) anchored="$anchored ." ;; esac
+    [ -z "$anchored" ] || echo "anchor.host=e anchor.every=$every anchor.staleness=$staleness anchor.limit=$((2 * (staleness + every)))" \
+        "anchor.evaluate=no anchor.lifeboat=no ${anchored% .}"
+    echo "anchor.filter=$filter anchor.rank=64 train.learning_rate=$lr"
+}
+
+# of_row ROW : a robust row is the paper's with one thing different
+of_row() {
+    paper=mask+anchor+tikhonov
+    case $1 in
+    stale-*) (staleness=${1#*-} && settings $paper) ;;
+    every-*) (every=${1#*-} && settings $paper) ;;
+    rate-*) settings $paper | sed "s/mask.rate=0.95/mask.rate=0.${1#*-}/" ;;
+    live | death) settings $paper ;;
+    *) settings "$1" ;;
+    esac
 }
 
 # write_profile NAME SETTING… : each SECTION.KEY=VALUE
@@ -83,8 +111,8 @@ write_profile() {
     name=$1
     shift
     python3 - "$folder/$name.ini" "run.name=$name" "run.seed=$seed" "run.steps=$steps" "model.path=$data/base-mild" "data.path=$folder/*.txt" \
-        data.validation=0.2467 "data.validation_windows=$windows" train.sequence=128 train.micro_batch=16 train.micro_batches=4 train.warmup=8 \
-        train.weight_decay=0.01 train.clip=1 pipeline.stages=4 pipeline.layers=2,1,1,2 "$@" <<'PYTHON'
+        data.validation=0.2467 "data.validation_windows=$windows" train.sequence=128 train.micro_batch=16 "train.micro_batches=$batches" \
+        train.warmup=8 train.weight_decay=0.01 train.clip=1 "train.evaluate_every=$until" pipeline.stages=4 pipeline.layers=2,1,1,2 "$@" <<'PYTHON'
 import sys
 sections = {}
 for word in sys.argv[2:]:
@@ -100,29 +128,71 @@ PYTHON
     for host in $hosts; do printf '[host %s]\nkind = local\nthreads = %s\n' $host "$threads"; done >>"$folder/$name.ini"
 }
 
-echo 'row,seed,steps,loss_before,loss_after,bytes_per_token,share_of_dense,seconds,expected_after_72_steps'
-for row in "$@"; do
-    settings=$(row "$row") || { echo "no row $row; there are: $rows"; exit 2; }
-    expected=${settings##* } settings=${settings% *}
-    [ "$until" = 0 ] || settings="$settings train.evaluate_every=$until"
-    write_profile "$row" $settings
-    began=$(date +%s)
-    if [ "$until" = 0 ]; then
-        "$O/kedge" run "$folder/$row.ini" --headless >"$folder/out" 2>&1 || { cat "$folder/out"; exit 1; }
-    else
-        "$O/kedge" run "$folder/$row.ini" --detach >"$folder/out" 2>&1 || { cat "$folder/out"; exit 1; }
-        until evaluated "$row" "$until"; do sleep 1; done
-    fi
-    "$O/kedge" stop "$row" >/dev/null 2>&1 || :
-    python3 - "$folder/state/kedge/$row/run.db" "$row" "$seed" "$until" "$steps" $(($(date +%s) - began)) "$expected" <<'PYTHON'
+# reached NAME KIND STEP : is this step trained (0), its model evaluated (1)?
+reached() {
+    python3 - "$folder/state/kedge/$1/run.db" "$2" "$3" <<'PYTHON'
 import sqlite3, sys
-path, row, seed, until, steps, seconds, expected = sys.argv[1:]
+db = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30)
+sys.exit(db.execute('select count(*) from samples where kind = ? and step >= ?', (int(sys.argv[2]), int(sys.argv[3]))).fetchone()[0] == 0)
+PYTHON
+}
+await() { until reached "$@"; do sleep 1; done; }
+pid_of() { "$O/kedge" hosts "$1" --json | python3 -c 'import json,sys; print([p["pid"] for p in json.load(sys.stdin)["processes"] if p["process"] == sys.argv[1]][0])' "$2"; }
+
+# half_way ROW NAME LAST : what is done to the run meanwhile
+half_way() {
+    case $1 in
+    live)
+        await "$2" 0 $(($3 / 2)) && "$O/kedge" set "$2" mask.rate=0.9 >/dev/null
+        await "$2" 0 $(($3 * 3 / 4)) && "$O/kedge" set "$2" mask.rate=0.98 >/dev/null ;;
+    death)
+        await "$2" 0 $(($3 / 2))
+        stopped=$(pid_of "$2" agent@e)
+        kill -STOP "$stopped" && kill -KILL "$(pid_of "$2" anchor)" ;;
+    esac
+}
+
+# result NAME ROW SECONDS EXPECTED : the line
+result() {
+    python3 - "$folder/state/kedge/$1/run.db" "$2" "$seed" "$((batches * 2048))" "$3" "$4" <<'PYTHON'
+import sqlite3, sys
+path, row, seed, tokens, seconds, expected = sys.argv[1:]
 db = sqlite3.connect(path)
 losses = db.execute('select loss from samples where kind = 1 order by step').fetchall()
 trained = db.execute('select max(step) from samples where kind = 0').fetchone()[0]
-roads = db.execute("select max(sent_bytes), max(evaluation_bytes), max(dense_bytes) from road_samples where lane = 1 group by process, peer").fetchall()
-sent = sum(a - b for a, b, _ in roads)
-print(f'{row},{seed},{trained},{losses[0][0]:.4f},{losses[-1][0]:.4f},{sent / trained / 8192:.1f},{sent / sum(c for _, _, c in roads):.4f},'
-      f'{seconds},{expected}', flush=True)
+roads = db.execute('select lane, max(sent_bytes), max(evaluation_bytes), max(dense_bytes) from road_samples group by process, peer, lane').fetchall()
+cut = sum(sent - evaluation for lane, sent, evaluation, _ in roads if lane == 1)
+anchor = sum(sent for lane, sent, _, _ in roads if lane == 3)
+dense = sum(d for lane, _, _, d in roads if lane == 1)
+print(f'{row},{seed},{trained},{losses[0][0]:.4f},{losses[-1][0]:.4f},{cut / trained / int(tokens):.1f},{anchor / trained / int(tokens):.1f},'
+      f'{(cut + anchor) / dense:.4f},{seconds},{expected}', flush=True)
 PYTHON
+}
+
+run_row() {
+    name=$(echo "$1" | tr + -)-$seed
+    words=$(of_row "$1") || { echo "no row $1; there are: $first $robust"; exit 2; }
+    write_profile "$name" $words
+    began=$(date +%s) last=$until
+    [ "$until" != 0 ] || last=$steps
+    "$O/kedge" run "$folder/$name.ini" --detach >"$folder/out" 2>&1 || { cat "$folder/out"; exit 1; }
+    half_way "$1" "$name" "$last"
+    await "$name" 1 "$last"
+    sleep 2 # the newest counters of the roads
+    [ -z "$stopped" ] || kill -CONT "$stopped"
+    stopped=
+    "$O/kedge" stop "$name" >/dev/null 2>&1 || :
+    result "$name" "$1" $(($(date +%s) - began)) "$(expected "$1")" | tee -a "$folder/results"
+    rm -rf "$folder/state/kedge/$name"
+}
+
+[ $# -gt 0 ] || set -- $first
+[ "$*" != robust ] || set -- $robust
+echo 'row,seed,steps,loss_before,loss_after,cut_bytes,anchor_bytes,share_of_dense,seconds,expected_after_72_steps'
+for row in "$@"; do
+    for seed in $(echo "$seeds" | tr , ' '); do run_row "$row"; done
+    case $seeds in *,*)
+        awk -F, -v row="$row" '$1 == row { n++; sum += $5; low = n == 1 || $5 < low ? $5 : low; high = n == 1 || $5 > high ? $5 : high }
+            END { printf "%s,mean of %d,,,%.4f,,,,,between %.4f and %.4f\n", row, n, sum / n, low, high }' "$folder/results" ;;
+    esac
 done

@@ -22,7 +22,8 @@ static const char *const bad_lines[] = {[BAD_LINES_STOP] = "stop", [BAD_LINES_SK
 static const char *const windows[] = {[WINDOWS_RANDOM] = "random", [WINDOWS_EPOCHS] = "epochs", NULL};
 static const char *const documents[] = {[DOCUMENTS_JOINED] = "joined", [DOCUMENTS_APART] = "apart", NULL};
 static const char *const precisions[] = {[PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16", NULL};
-static const char *const moment_values[] = {[MOMENTS_FP32] = "fp32", [MOMENTS_BF16] = "bf16", NULL};
+static const char *const moment_values[] = {[MOMENTS_FP32] = "fp32", [MOMENTS_BF16] = "bf16",
+                                           [MOMENTS_FP8] = "fp8", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
 static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace",
                                      [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid", NULL};
@@ -217,8 +218,8 @@ static const struct field rows[] = {
              "fp32 and keeps all weights in fp32; a copy of them in bf16 takes 2 bytes more a parameter."},
     {.section = "train", .key = "moments", .type = FIELD_CHOICE, .unit = "", .choices = moment_values, .initial = "fp32",
      .applier = APPLIES_ALL_STAGES, IN_RUN(moments),
-     .help = "How AdamW keeps its two memories of every parameter: bf16 takes 4 bytes less a parameter, a quarter of what "
-             "training takes of them."},
+     .help = "How AdamW keeps its two memories of every parameter: fp32 takes 8 bytes of the 16 that training takes of one, bf16 4, "
+             "fp8 (8 bits, 64 values with one exponent) 2."},
     {.section = "train", .key = "frozen", .type = FIELD_INTEGER, .unit = "layers", .minimum = 0, .maximum = 1024,
      .initial = "0", .applier = APPLIES_ALL_STAGES, IN_RUN(frozen),
      .help = "So many layers at the beginning stay as they are, with the embedding. No gradient is computed for them, and none "

@@ -39,7 +39,7 @@ enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
 enum data_windows { WINDOWS_RANDOM, WINDOWS_EPOCHS };
 enum data_documents { DOCUMENTS_JOINED, DOCUMENTS_APART };
 enum train_precision { PRECISION_FP32, PRECISION_BF16 };
-enum train_moments { MOMENTS_FP32, MOMENTS_BF16 };
+enum train_moments { MOMENTS_FP32, MOMENTS_BF16, MOMENTS_FP8 };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID }; /* = enum codec_kind */
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };

@@ -328,8 +328,9 @@ static void check_anchor(struct checking *checking)
     if (p->anchor_host[0] && p->anchor_limit < p->anchor_staleness + p->anchor_every)
         complain(checking, "anchor.limit", "anchor.limit = %" PRId64 " is below anchor.staleness + anchor.every = %" PRId64
                  ": directions would fade before the next ones come", p->anchor_limit, p->anchor_staleness + p->anchor_every);
-    if (p->moments == MOMENTS_BF16 && profile_corrects(p))
-        complain(checking, "train.moments", "train.moments = bf16 and corrections by anchor.filter do not go together; use fp32");
+    if (p->moments != MOMENTS_FP32 && profile_corrects(p))
+        complain(checking, "train.moments", "train.moments = %s and corrections by anchor.filter do not go together; use fp32",
+                 p->moments == MOMENTS_BF16 ? "bf16" : "fp8");
     if (halves && p->micro_batches < 2 && (p->anchor_host[0] || p->anchor_filter == ANCHOR_SHRINK))
         complain(checking, "train.micro_batches", "train.micro_batches = 1 has no two halves, by which anchor.filter and "
                  "anchor.norm tell signal from noise");

@@ -169,7 +169,8 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     stage->parameters = stage_parameters(p, stage);
     stage->weights_bytes = (p->precision == PRECISION_BF16 ? 6 : 4) * stage->parameters;
     stage->gradients_bytes = 4 * stage->parameters;
-    stage->optimizer_bytes = (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->parameters;
+    stage->optimizer_bytes = p->moments == MOMENTS_FP8 ? 2 * (stage->parameters + stage->parameters / 64)
+                                                       : (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->parameters;
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);

@@ -138,6 +138,7 @@ const struct ops kedge_ops_v1 = {
     .softmax_loss = layer_softmax_loss,
     .adamw = vector_adamw,
     .adamw_half = vector_adamw_half,
+    .adamw_byte = vector_adamw_byte,
     .mask_channels = mask_channels,
     .mask_largest = mask_largest,
     .mask_gather = mask_gather,

@@ -59,6 +59,8 @@ void vector_adamw(struct device *device, float *parameter, const float *gradient
                   const struct adamw *settings);
 void vector_adamw_half(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
                        const struct adamw *settings, uint32_t seed);
+void vector_adamw_byte(struct device *device, float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
+                       uint8_t *v_base, int64_t count, const struct adamw *settings, uint32_t seed);
 
 /* layer.c */
 void layer_rmsnorm_forward(struct device *device, float *y, float *inverse, const float *x, const float *gain, int64_t rows,

@@ -139,3 +139,14 @@ void vector_adamw_half(struct device *device, float *parameter, const float *gra
         kernels->adamw_half(parameter + begin, gradient + begin, m + begin, v + begin, smaller(CHUNK, count - begin), settings, seed,
                             (uint32_t)begin);
 }
+
+void vector_adamw_byte(struct device *device, float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
+                       uint8_t *v_base, int64_t count, const struct adamw *settings, uint32_t seed)
+{
+    const struct vector_kernels *kernels = device->kernels->vector;
+    _Static_assert(CHUNK % ADAMW_BLOCK == 0, "a block is of one chunk");
+#pragma omp parallel for num_threads(cpu_threads_for(device, count)) schedule(static)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        kernels->adamw_byte(parameter + begin, gradient + begin, m + begin, v + begin, m_base + begin / ADAMW_BLOCK,
+                            v_base + begin / ADAMW_BLOCK, smaller(CHUNK, count - begin), settings, seed, (uint32_t)begin);
+}

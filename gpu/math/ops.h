@@ -15,7 +15,7 @@
  *   rope                 4                                           softmax sum                     8 + √columns
  *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
  *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
- *   adamw                8 for m and v (half: one bit of bf16), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
+ *   adamw                8 for m and v (half, byte: one bit of what is kept), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
  *   levels_pack, levels_unpack   a value within 4 eps of the edge of a level may get either code; 4 for what is decoded
  *   mask_channels, mask_largest, pack of FP32 and BF16, halve, widen, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
@@ -142,6 +142,11 @@ struct ops {
      * rounding. */
     void (*adamw_half)(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
                        const struct adamw *settings, uint32_t seed);
+    /* The same with moments in 8 bits: four or five of exponent, three of mantissa, and the sign of m. Exponents count down from that of
+     * the largest of 64 values, whose lowest is in a byte of m_base and v_base [⌈count/64⌉]: m is kept within 2^-16 of its largest, v
+     * within 2^-32, and what of v is smaller stays there, since a v of 0 would make a step without bounds. */
+    void (*adamw_byte)(struct device *device, float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
+                       uint8_t *v_base, int64_t count, const struct adamw *settings, uint32_t seed);
 
     /* ---- what crosses a boundary (gpu/math/codec.h composes these) ---- */
     /* channels[r, keep]: for row r of the micro-batch (token index = first_row + r), stratum i = channels
@@ -177,6 +182,8 @@ struct ops {
     void (*levels_unpack)(struct device *device, float *z, const uint8_t *packed, const float *deviation, const uint8_t *bits,
                           int64_t rows, int64_t columns, size_t row_bytes);
 };
+
+enum { ADAMW_BLOCK = 64 }; /* values that share a base in adamw_byte */
 
 enum number_format { FORMAT_FP32, FORMAT_BF16, FORMAT_INT8, FORMAT_INT4 }; /* same order as enum boundary_values */
 

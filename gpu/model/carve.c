@@ -373,6 +373,16 @@ int64_t model_parameters(const struct stage_shape *shape)
     return (int64_t)weights.parameters;
 }
 
+size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors)
+{
+    switch (moments) {
+    case STAGE_MOMENTS_BF16: return floats * sizeof(uint16_t);
+    case STAGE_MOMENTS_FP8: return floats + floats / ADAMW_BLOCK + (size_t)tensors;
+    case STAGE_MOMENTS_FP32: break;
+    }
+    return floats * sizeof(float);
+}
+
 struct stage_memory stage_memory(const struct stage_shape *shape)
 {
     struct carve_weights weights;
@@ -384,7 +394,7 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     struct stage_memory memory = {
         .weights = weights.floats * (sizeof(float) + (shape->half_products ? sizeof(uint16_t) : 0)),
         .gradients = shape->frozen ? 0 : weights.floats * sizeof(float),
-        .optimizer = shape->frozen || shape->judges ? 0 : 2 * weights.floats * (shape->half_moments ? sizeof(uint16_t) : sizeof(float)),
+        .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, weights.floats, weights.tensors),
         .corrections = shape->corrects ? weights.floats * sizeof(float) : 0,
         .activations = activations.floats * sizeof(float),
         .scratch = scratch.floats * sizeof(float),

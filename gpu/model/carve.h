@@ -68,6 +68,8 @@ float carve_embedding_deviation(const struct model_shape *shape); /* of fresh we
 /* Lays the weights out; when `tensors` is not NULL its weights->tensors entries are filled. */
 void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors);
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry); /* as a file names it */
+/* Of one of AdamW's moments. In 8 bits there is a byte for each 64 values behind it, and one for each tensor whose last are fewer. */
+size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors);
 void carve_activations(const struct stage_shape *shape, struct carve_activations *activations);
 void carve_scratch(const struct stage_shape *shape, struct carve_scratch *scratch);
 

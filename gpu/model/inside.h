@@ -24,7 +24,7 @@ struct stage {
     float *weights, *gradients;                               /* device, at.floats each */
     uint16_t *words;                                          /* device, at.floats: the weights in bf16, for half_products; NULL */
     bool stale;                                               /* weights have changed since `words` were made of them */
-    void *moments[2];                                         /* device, at.floats each, as fp32 or bf16 */
+    void *moments[2];                                         /* device, carve_moment_bytes each */
     float *activations, *scratch;                             /* device */
     float *corrections;                                       /* device, at.floats, where the stage corrects; NULL */
     bool *corrected;                                          /* [at.tensors]: its gradient in `corrections` counts */

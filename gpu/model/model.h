@@ -37,6 +37,8 @@ struct model_shape {
     int64_t scaling_context;         /* those below context/high are not */
 };
 
+enum stage_moments { STAGE_MOMENTS_FP32, STAGE_MOMENTS_BF16, STAGE_MOMENTS_FP8 };
+
 struct stage_shape {
     struct model_shape model;
     int64_t first_layer, layers; /* of this stage */
@@ -48,7 +50,7 @@ struct stage_shape {
     bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
     bool corrects;               /* a second block of gradients is taken: stage_correction */
     bool half_products;          /* matrix products are of bf16 (linear.c); weights are kept in both formats */
-    bool half_moments;           /* AdamW keeps its moments in bf16 */
+    enum stage_moments moments;  /* how AdamW keeps its two */
     bool apart;                  /* attention does not leave a document: stage_documents */
     bool recompute;              /* keep only a stage's input; run forward again before backward */
     int64_t head_rows, head_columns; /* logits held at a time; 0 = the whole vocabulary, of as many rows as fit 64 MiB */

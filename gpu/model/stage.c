@@ -12,16 +12,12 @@
 #include "ssh/base/hash.h"
 #include "ssh/base/mem.h"
 
-static size_t moment_bytes(const struct stage *stage)
-{
-    return stage->shape.half_moments ? sizeof(uint16_t) : sizeof(float);
-}
-
 static int take_blocks(struct stage *stage)
 {
     const struct stage_shape *shape = &stage->shape;
-    size_t all = stage->at.floats, learned = shape->frozen ? 0 : all, stepped = shape->judges ? 0 : learned;
-    const size_t bytes[] = {all * sizeof(float), learned * sizeof(float), stepped * moment_bytes(stage), stepped * moment_bytes(stage),
+    size_t all = stage->at.floats, learned = shape->frozen ? 0 : all;
+    size_t moment = shape->judges || shape->frozen ? 0 : carve_moment_bytes(shape->moments, all, stage->at.tensors);
+    const size_t bytes[] = {all * sizeof(float), learned * sizeof(float), moment, moment,
                             shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
                             stage->work.floats * sizeof(float), shape->half_products ? all * sizeof(uint16_t) : 0};
     void *blocks[sizeof bytes / sizeof *bytes] = {NULL};
@@ -357,18 +353,32 @@ static void steer(struct stage *stage, const struct carve_tensor *tensor, const 
 }
 
 /* Roundings are a pure function of (tensor's name, step, index), whatever stage it lies on. */
-static void step_tensor(struct stage *stage, const struct carve_tensor *tensor, const struct adamw *settings, int64_t t)
+static uint32_t rounding_seed(const struct carve_tensor *tensor, int64_t t)
 {
-    size_t at = tensor->offset;
+    return (uint32_t)hash_finish(hash_add(hash_add(HASH_START, tensor->name, strlen(tensor->name)), &t, sizeof t));
+}
+
+static void step_tensor(struct stage *stage, int index, const struct adamw *settings, int64_t t)
+{
+    const struct ops *ops = stage->ops;
+    const struct carve_tensor *tensor = &stage->tensors[index];
+    size_t at = tensor->offset, bases = stage->at.floats + at / ADAMW_BLOCK + (size_t)index;
+    float *weights = stage->weights + at, *gradients = stage->gradients + at;
+    void *m = stage->moments[0], *v = stage->moments[1];
     int64_t count = tensor->rows * tensor->columns;
-    if (!stage->shape.half_moments) {
-        stage->ops->adamw(stage->device, stage->weights + at, stage->gradients + at, (float *)stage->moments[0] + at,
-                          (float *)stage->moments[1] + at, count, settings);
-        return;
+    switch (stage->shape.moments) {
+    case STAGE_MOMENTS_FP32:
+        ops->adamw(stage->device, weights, gradients, (float *)m + at, (float *)v + at, count, settings);
+        break;
+    case STAGE_MOMENTS_BF16:
+        ops->adamw_half(stage->device, weights, gradients, (uint16_t *)m + at, (uint16_t *)v + at, count, settings,
+                        rounding_seed(tensor, t));
+        break;
+    case STAGE_MOMENTS_FP8:
+        ops->adamw_byte(stage->device, weights, gradients, (uint8_t *)m + at, (uint8_t *)v + at, (uint8_t *)m + bases,
+                        (uint8_t *)v + bases, count, settings, rounding_seed(tensor, t));
+        break;
     }
-    uint64_t seed = hash_finish(hash_add(hash_add(HASH_START, tensor->name, strlen(tensor->name)), &t, sizeof t));
-    stage->ops->adamw_half(stage->device, stage->weights + at, stage->gradients + at, (uint16_t *)stage->moments[0] + at,
-                           (uint16_t *)stage->moments[1] + at, count, settings, (uint32_t)seed);
 }
 
 void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
@@ -384,7 +394,7 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
         if (stage->corrected[i])
             steer(stage, tensor, &now);
-        step_tensor(stage, tensor, &now, t);
+        step_tensor(stage, i, &now, t);
     }
     stage_zero_gradients(stage);
     stage_changed(stage);

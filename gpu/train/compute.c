@@ -83,7 +83,7 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
         .tokens = profile->sequence,
         .slots = slots,
         .half_products = profile->precision == PRECISION_BF16,
-        .half_moments = profile->moments == MOMENTS_BF16,
+        .moments = (enum stage_moments)profile->moments,
         .apart = profile->data_documents == DOCUMENTS_APART,
         .recompute = profile->recompute,
         .corrects = profile_corrects(profile),

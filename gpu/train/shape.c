@@ -66,6 +66,9 @@ const char *const *shape_rows(void)
     return names;
 }
 
+_Static_assert((int)MOMENTS_BF16 == (int)STAGE_MOMENTS_BF16 && (int)MOMENTS_FP8 == (int)STAGE_MOMENTS_FP8,
+               "the table of settings and the model have one order");
+
 _Static_assert((int)CODEC_HYBRID == (int)CODEC_KIND_HYBRID && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
                    (int)REFERENCE_TOKENS == (int)CODEC_REFERENCE_TOKENS,
                "the table of settings and the codecs have one order");

@@ -42,7 +42,7 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->in_flight = between(dice, 0, 8);
     p->recompute = dice_below(dice, 2);
     p->precision = (int)dice_below(dice, 2);
-    p->moments = (int)dice_below(dice, 2);
+    p->moments = (int)dice_below(dice, 3);
     p->data_documents = (int)dice_below(dice, 2);
     p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
     p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
@@ -62,7 +62,7 @@ static struct stage_shape shape_of(const struct profile *p, const struct plan_st
         .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
         .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,
         .half_products = p->precision == PRECISION_BF16,
-        .half_moments = p->moments == MOMENTS_BF16, .apart = p->data_documents == DOCUMENTS_APART,
+        .moments = (enum stage_moments)p->moments, .apart = p->data_documents == DOCUMENTS_APART,
     };
 }
 

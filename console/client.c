@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <string.h>
@@ -22,7 +21,7 @@
 #include "ssh/session/exec.h"
 
 #define QUEUE_MAX_BYTES (64 * 1024) /* a console says little */
-#define BRIDGE_WORDS_MS 500
+#define BRIDGE_WORDS_NS (500 * CLOCK_MS)
 
 struct client {
     struct loop *loop;
@@ -37,6 +36,9 @@ struct client {
     struct reach *reach;     /* to the host of a run elsewhere, NULL = here */
     uint64_t heard_ns;
     char down_reason[700];
+    int down_err;
+    struct loop_watch *words_watch; /* the road is lost, and its bridge may yet say why */
+    struct loop_timer *words_timer;
     pid_t bridge;            /* our child, 0 = none */
     int bridge_words;        /* what it says on standard error, −1 = none */
 };
@@ -76,13 +78,10 @@ static int on_message(struct link *link, const struct frame_header *header, cons
     return err;
 }
 
-/* The bridge's own complaint says more than "closed"; it may come a moment after the road went down. */
+/* The bridge's own complaint says more than "closed". */
 static void read_bridge_words(struct client *client)
 {
     char words[400], harmless[400];
-    struct pollfd ready = {.fd = client->bridge_words, .events = POLLIN};
-    if (client->bridge_words < 0 || poll(&ready, 1, BRIDGE_WORDS_MS) <= 0)
-        return;
     ssize_t got = read(client->bridge_words, words, sizeof words - 1);
     if (got <= 0)
         return;
@@ -93,17 +92,44 @@ static void read_bridge_words(struct client *client)
     snprintf(client->down_reason, sizeof client->down_reason, "%s", text);
 }
 
+static void go_down(struct client *client)
+{
+    client->down = true;
+    loop_watch_free(client->words_watch);
+    loop_timer_free(client->words_timer);
+    client->words_watch = NULL;
+    client->words_timer = NULL;
+    if (client->callbacks.down)
+        client->callbacks.down(client, client->down_err, client->down_reason, client->arg);
+}
+
+static void on_words(int fd, bool readable, bool writable, void *arg)
+{
+    (void)fd, (void)readable, (void)writable;
+    read_bridge_words(arg);
+    go_down(arg);
+}
+
+static void on_no_words(void *arg)
+{
+    go_down(arg);
+}
+
 static void on_down(struct link *link, int err, const char *reason, void *arg)
 {
     struct client *client = arg;
     (void)link;
-    client->down = true;
+    client->down_err = err;
     if (!client->down_reason[0])
         snprintf(client->down_reason, sizeof client->down_reason, "%s", reason);
-    if (!client->state.complete)
-        read_bridge_words(client);
-    if (client->callbacks.down)
-        client->callbacks.down(client, err, client->down_reason, client->arg);
+    if (client->state.complete || client->bridge_words < 0) {
+        go_down(client);
+        return;
+    }
+    client->words_watch = loop_watch_new(client->loop, client->bridge_words, on_words, client); /* it may come a moment later */
+    client->words_timer = loop_timer_new(client->loop, on_no_words, client);
+    loop_watch_want(client->words_watch, true, false);
+    loop_timer_set(client->words_timer, BRIDGE_WORDS_NS);
 }
 
 /* ---- life ---- */
@@ -282,15 +308,9 @@ struct client *client_open(struct loop *loop, const char *folder, bool follow, u
     return client;
 }
 
-/* The bridge ends when its stdin does; a second is plenty. It is our own child: its pid cannot be anybody else's. */
-static void reap_bridge(pid_t bridge)
+/* It has nothing to lose: it speaks for a record. Waiting until it ends by itself would be waiting for a stranger. */
+static void end_bridge(pid_t bridge)
 {
-    for (int i = 0; i < 100; i++) {
-        pid_t ended = waitpid(bridge, NULL, WNOHANG);
-        if (ended == bridge || (ended < 0 && errno == ECHILD))
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
-    }
     kill(bridge, SIGKILL);
     waitpid(bridge, NULL, 0);
 }
@@ -301,10 +321,12 @@ void client_free(struct client *client)
         return;
     link_free(client->link);
     reach_free(client->reach);
+    loop_watch_free(client->words_watch);
+    loop_timer_free(client->words_timer);
     if (client->bridge_words >= 0)
         close(client->bridge_words);
     if (client->bridge > 0)
-        reap_bridge(client->bridge);
+        end_bridge(client->bridge);
     state_clear(&client->state);
     mem_free(client);
 }

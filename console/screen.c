@@ -41,7 +41,7 @@ struct screen {
     struct loop_watch *keys;
     struct loop_timer *draw, *tick;
     uint64_t drawn_ns;
-    bool leaving, hung_up, draw_armed;
+    bool leaving, hung_up, draw_armed, looking;
     struct task *task;        /* a command at work in the view's window */
     char launched[PROMPT_TEXT]; /* the profile that it launches; "" = it does something else */
 };
@@ -150,7 +150,11 @@ static int open_client(struct screen *screen, struct why *why)
 static int open_run(struct screen *screen, const char *run, struct why *why)
 {
     struct place place;
+    if (screen->looking) /* HOST:RUN asks a host and turns the loop meanwhile */
+        return why_set(why, ERR_AGAIN, "another run is still being looked for");
+    screen->looking = true;
     int err = place_find(screen->loop, run, &place, why);
+    screen->looking = false;
     if (err)
         return err;
     client_free(screen->client);

@@ -54,6 +54,21 @@ static void feed_line(struct view *view, struct input *input)
     input->left -= bytes;
 }
 
+/* A command at work in the window. */
+static void feed_window(struct view *view, struct input *input)
+{
+    uint8_t what = take(input);
+    size_t bytes = take(input);
+    bytes = bytes > input->left ? input->left : bytes;
+    if (!view->window.open)
+        window_open_running(&view->window, "kedge run", what & 1);
+    window_take(&view->window, (const char *)input->data, bytes, what & 2);
+    if (what >= 0xF0)
+        window_over(&view->window);
+    input->data += bytes;
+    input->left -= bytes;
+}
+
 static void feed_key(struct view *view, struct input *input)
 {
     uint32_t press = take(input);
@@ -93,8 +108,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             feed_row(&view, &input);
         else if (what < 0xC0)
             feed_key(&view, &input);
-        else if (what < 0xD0)
+        else if (what < 0xCC)
             feed_line(&view, &input);
+        else if (what < 0xD0)
+            feed_window(&view, &input);
         else if (what < 0xE0)
             input.now_ns += (uint64_t)take(&input) * CLOCK_SECOND / 4;
         else

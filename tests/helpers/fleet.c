@@ -7,7 +7,7 @@
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 
-static void send_process(struct view *view, int number, int stages, uint64_t now_ns)
+static void send_process(const struct fleet_sink *to, int number, int stages)
 {
     struct wire_process_row row = {
         .role = ROLE_STAGE, .state = PROCESS_READY, .replica = (uint16_t)(number / stages), .stage = (uint16_t)(number % stages),
@@ -18,10 +18,10 @@ static void send_process(struct view *view, int number, int stages, uint64_t now
     snprintf(row.host, sizeof row.host, "h%d", number % 7);
     if (number % stages == 0 && stages > 1)
         snprintf(row.waiting, sizeof row.waiting, "waits for gradient from r%ds1, %d %% of the step", number / stages, 31 + number % 5);
-    view_apply(view, WIRE_PROCESS_ROW, &row, now_ns);
+    to->take(WIRE_PROCESS_ROW, &row, to->arg);
 }
 
-static void send_road(struct view *view, int number, int stages, bool back, uint64_t now_ns)
+static void send_road(const struct fleet_sink *to, int number, int stages, bool back, uint64_t now_ns)
 {
     uint64_t second = now_ns / CLOCK_SECOND;
     struct wire_road_row row = {
@@ -32,10 +32,10 @@ static void send_road(struct view *view, int number, int stages, bool back, uint
     int one = number, other = number + 1;
     snprintf(row.from, sizeof row.from, "r%ds%d", one / stages, (back ? other : one) % stages);
     snprintf(row.to, sizeof row.to, "r%ds%d", one / stages, (back ? one : other) % stages);
-    view_apply(view, WIRE_ROAD_ROW, &row, now_ns);
+    to->take(WIRE_ROAD_ROW, &row, to->arg);
 }
 
-static void send_run(struct view *view, uint64_t now_ns)
+static void send_run(const struct fleet_sink *to, uint64_t now_ns)
 {
     uint64_t step = now_ns / CLOCK_SECOND - 940;
     struct wire_run_state run = {
@@ -43,20 +43,37 @@ static void send_run(struct view *view, uint64_t now_ns)
         .first_validation_loss = 5.54, .validation_loss = 3.2, .validation_step = 40, .gradient_norm = 0.9, .tokens_per_second = 12300,
         .step_seconds = 1, .trained_ns = 60 * CLOCK_SECOND, .mask_rate = 0.95, .tokens = step * 2048, .newest_event = 2, .viewers = 1,
     };
-    view_apply(view, WIRE_RUN_STATE, &run, now_ns);
+    to->take(WIRE_RUN_STATE, &run, to->arg);
+}
+
+void fleet_send(int processes, int stages, uint64_t now_ns, const struct fleet_sink *to)
+{
+    send_run(to, now_ns);
+    for (int i = 0; i < processes; i++)
+        send_process(to, i, stages);
+    for (int i = 0; i + 1 < processes; i++) {
+        if ((i + 1) % stages == 0)
+            continue;
+        send_road(to, i, stages, false, now_ns);
+        send_road(to, i, stages, true, now_ns);
+    }
+}
+
+struct shown { /* the sink of fleet_second */
+    struct view *view;
+    uint64_t now_ns;
+};
+
+static void show_row(enum wire_type type, const void *row, void *arg)
+{
+    const struct shown *shown = arg;
+    view_apply(shown->view, type, row, shown->now_ns);
 }
 
 void fleet_second(struct view *view, int processes, int stages, uint64_t now_ns)
 {
-    send_run(view, now_ns);
-    for (int i = 0; i < processes; i++)
-        send_process(view, i, stages, now_ns);
-    for (int i = 0; i + 1 < processes; i++) {
-        if ((i + 1) % stages == 0)
-            continue;
-        send_road(view, i, stages, false, now_ns);
-        send_road(view, i, stages, true, now_ns);
-    }
+    struct shown shown = {view, now_ns};
+    fleet_send(processes, stages, now_ns, &(struct fleet_sink){show_row, &shown});
 }
 
 static void send_words(struct view *view, uint64_t now_ns)

@@ -1,0 +1,25 @@
+/*
+ * The real console on a terminal of its own, and a scheduler that is played by a child of ours: many processes that all report once a
+ * second, on a road with a delay. For how long a key takes until its change is on the terminal.
+ */
+#ifndef KEDGE_TESTS_CROWD_H
+#define KEDGE_TESTS_CROWD_H
+
+#include <stdint.h>
+
+struct crowd;
+
+/* $O/kedge attach, 80 × 24 … `rows` × `columns`; delay_ns is one way. Exits with a sentence when something is missing. */
+struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns);
+/* Type this text; until `words` (UTF-8) are among what the console writes from now on: nanoseconds, UINT64_MAX after limit_ns. */
+uint64_t crowd_press(struct crowd *crowd, const char *keys, const char *words, uint64_t limit_ns);
+/* Read what the console writes for so long. */
+void crowd_rest(struct crowd *crowd, uint64_t ns);
+/* From now on the scheduler says nothing and reads nothing, its road stands. */
+void crowd_fall_silent(struct crowd *crowd);
+/* How long a key takes: `count` letters on the command prompt of each of the views Run, Links, Hosts, Knobs and Events, none of which can
+ * be among the rows. Sorted; returns how many. */
+int crowd_measure(struct crowd *crowd, int count, uint64_t *took, int most);
+void crowd_end(struct crowd *crowd);
+
+#endif

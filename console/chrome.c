@@ -99,18 +99,46 @@ void chrome_title(struct view *view, struct surface *surface, struct area area)
 
 /* ---- tabs ---- */
 
-void chrome_tabs(const struct view *view, struct surface *surface, struct area area)
+/* The text of a tab; "" when it is not there. */
+static void tab_text(const struct view *view, enum panel panel, const char *pad, char *out, size_t size)
 {
-    int at = area.column + 1, end = area.column + area.columns, wanted = 1;
+    out[0] = '\0';
+    if (chrome_has_panel(view, panel))
+        snprintf(out, size, "%s%c %s%s", pad, keys_panel_digit(panel), keys_panel_name(panel), pad);
+}
+
+static const char *tab_pad(const struct view *view, int columns)
+{
+    int wanted = 1;
     for (int panel = 0; panel < PANEL_COUNT; panel++)
         wanted += chrome_has_panel(view, (enum panel)panel) ? surface_width(keys_panel_name((enum panel)panel)) + 5 : 0;
-    const char *pad = wanted <= area.columns ? " " : "";
+    return wanted <= columns ? " " : "";
+}
+
+enum panel chrome_tab_at(const struct view *view, struct area area, int column)
+{
+    int at = area.column + 1;
+    char text[32];
+    for (int panel = 0; panel < PANEL_COUNT; panel++) {
+        tab_text(view, (enum panel)panel, tab_pad(view, area.columns), text, sizeof text);
+        int width = surface_width(text);
+        if (column >= at && column < at + width)
+            return (enum panel)panel;
+        at += width + (width > 0);
+    }
+    return PANEL_COUNT;
+}
+
+void chrome_tabs(const struct view *view, struct surface *surface, struct area area)
+{
+    int at = area.column + 1, end = area.column + area.columns;
+    const char *pad = tab_pad(view, area.columns);
     surface_fill(surface, area, 0x2500, INK_FRAME);
     for (int panel = 0; panel < PANEL_COUNT; panel++) {
         char text[32];
-        if (!chrome_has_panel(view, (enum panel)panel))
+        tab_text(view, (enum panel)panel, pad, text, sizeof text);
+        if (!text[0])
             continue;
-        snprintf(text, sizeof text, "%s%c %s%s", pad, keys_panel_digit((enum panel)panel), keys_panel_name((enum panel)panel), pad);
         int used = surface_text(surface, area.row, at, end - at - 1, panel == (int)view->panel ? INK_BOLD : INK_PLAIN, text);
         if (panel == (int)view->panel)
             surface_focus(surface, area.row, at, used);

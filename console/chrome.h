@@ -8,6 +8,8 @@
 
 bool chrome_has_panel(const struct view *view, enum panel panel); /* an anchor's only when the run has one */
 void chrome_title(struct view *view, struct surface *surface, struct area area);
+/* The tab in that column, PANEL_COUNT when there is none. */
+enum panel chrome_tab_at(const struct view *view, struct area area, int column);
 void chrome_tabs(const struct view *view, struct surface *surface, struct area area);
 void chrome_wait(const struct view *view, struct surface *surface, struct area area);
 void chrome_hints(struct view *view, struct surface *surface, struct area area);

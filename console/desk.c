@@ -1,5 +1,7 @@
 #include "console/desk.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "console/draft.h"
@@ -50,6 +52,21 @@ static void new_profile(struct view *view, const char *name)
     read_profile(view, path);
 }
 
+/* Into a file that was not there: nothing is overwritten. */
+static void save(struct view *view, const char *path, const char *text)
+{
+    FILE *out = fopen(path, "wxe");
+    if (!out) {
+        view_say(view, INK_BAD, errno == EEXIST ? "%s is there already: choose another name" : "cannot write %s", path);
+        return;
+    }
+    bool whole = fputs(text, out) >= 0;
+    if (fclose(out) != 0 || !whole)
+        view_say(view, INK_BAD, "%s: could not be written whole: %s", path, strerror(errno));
+    else
+        view_say(view, INK_GOOD, "saved into %s", path);
+}
+
 bool desk_grant(struct view *view, const struct wish *wish)
 {
     switch (wish->kind) {
@@ -61,6 +78,9 @@ bool desk_grant(struct view *view, const struct wish *wish)
         return true;
     case WISH_WRITE_PROFILE:
         write_profile(view);
+        return true;
+    case WISH_SAVE:
+        save(view, wish->name, wish->text);
         return true;
     case WISH_NEW_PROFILE:
         new_profile(view, wish->name);

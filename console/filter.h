@@ -14,7 +14,8 @@ struct filter {
     regex_t regex;
 };
 
-/* False when the pattern is none; then what is typed is searched for as it is. */
+/* False when the pattern is none, or one that could take more time or memory than anybody has; then what is typed is searched for as it
+ * is. */
 bool filter_set(struct filter *filter, const char *pattern);
 void filter_clear(struct filter *filter);
 bool filter_match(const struct filter *filter, const char *text);

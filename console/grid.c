@@ -72,9 +72,12 @@ void grid_draw(const struct grid *grid, struct grid_place *place, struct surface
 {
     struct layout_column wanted[GRID_COLUMNS];
     int widths[GRID_COLUMNS], visible = area.rows - 1;
+    place->rows = 0;
     if (area.rows < 2 || area.columns < 1)
         return;
     place->page = visible;
+    place->row = area.row + 1;
+    place->rows = grid->rows < visible ? grid->rows : visible;
     clamp_place(place, grid->rows);
     place->top = layout_scroll(place->top, place->selected, grid->rows, visible);
     measure(grid, place, visible, wanted);

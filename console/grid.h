@@ -23,6 +23,7 @@ struct grid_column {
 
 struct grid_place { /* what outlives a drawing */
     int selected, top, page;
+    int row, rows; /* of the surface: the first row of the last drawing, and how many */
     int sorted; /* column + 1; 0 = as they come */
     bool reverse;
     int chosen; /* whose row is selected, whatever its place, + 1; 0 = nobody's yet: the owner's business */

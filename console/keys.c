@@ -30,6 +30,7 @@ static const struct key rows[] = {
     {ACT_FOLLOW, ONLY(EVENTS), {'F'}, "F", "follow the newest event; moving up ends it", "F follow", false},
     {ACT_WRAP, ONLY(HOSTS), {'w'}, "w", "wrap long lines of the log, or cut them", NULL, false},
     {ACT_PAGER, ONLY(HOSTS) | ONLY(EVENTS), {'o'}, "o", "open the log, or the events, in $PAGER", "o pager", false},
+    {ACT_SAVE, ONLY(EVENTS), {'s'}, "s", "save the events that are shown into a file", "s save", false},
     {ACT_MORE, ONLY(KNOBS), {'+', '='}, "+", "draft a greater value", "+/- draft", true},
     {ACT_LESS, ONLY(KNOBS), {'-'}, "-", "draft a smaller value", NULL, true},
     {ACT_UNDO, ONLY(KNOBS), {'u'}, "u", "draft the value before the newest change; Enter proposes it", "u undo", true},
@@ -58,6 +59,7 @@ static const struct key rows[] = {
     {ACT_BACK, ON_ANY, {PRESS_ESCAPE}, "Esc", "back: close, drop a draft, clear a filter", NULL, false},
     {ACT_REPAINT, ON_ANY, {PRESS_CONTROL('l')}, "Ctrl-L", "draw everything anew", NULL, false},
     {ACT_SUSPEND, ON_ANY, {PRESS_CONTROL('z')}, "Ctrl-Z", "suspend this console; fg comes back", NULL, false},
+    {ACT_MOUSE, ON_ANY, {'m'}, "m", "the mouse: clicks select, the wheel scrolls; again: it is the terminal's own, as at first", NULL, false},
     {ACT_QUIT, ON_ANY, {'q', PRESS_CONTROL('c')}, "q, Ctrl-C", "leave; a run goes on without a console", "q leave", false},
 };
 #define ROWS (sizeof rows / sizeof *rows)

@@ -146,6 +146,8 @@ static char *all_text(const struct view *view, const struct list *list)
     for (int i = 0; out && i < list->count; i++) {
         const struct wire_event_row *row = &view->state.events[list->index[i]];
         char date[WORDS];
+        if (list->times[i] > 1)
+            fprintf(out, "%d times, at last ", list->times[i]);
         fprintf(out, "%s %-5s %s %s%s%s\n", words_date((int64_t)row->wall_ms, date, sizeof date), report_event_level(row->level),
                 row->source, row->code, row->text[0] ? ": " : "", row->text);
     }
@@ -154,6 +156,21 @@ static char *all_text(const struct view *view, const struct list *list)
     char *own = mem_text(text ? text : "");
     free(text);
     return own;
+}
+
+char *view_events_text(const struct view *view)
+{
+    struct list list = list_rows(view);
+    char *text = all_text(view, &list);
+    clear_list(&list);
+    return text;
+}
+
+static void ask_where(struct view *view)
+{
+    char name[PROMPT_TEXT];
+    snprintf(name, sizeof name, "%.60s-events.txt", view->run);
+    view_prompt(view, VIEW_SAVE, "save into: ", name);
 }
 
 static bool act(struct view *view, enum act act)
@@ -179,6 +196,9 @@ static bool act(struct view *view, enum act act)
         break;
     case ACT_PAGER:
         view_wish(view, WISH_PAGER)->text = all_text(view, &list);
+        break;
+    case ACT_SAVE:
+        ask_where(view);
         break;
     default:
         mine = grid_act(place, list.count, act);

@@ -309,6 +309,9 @@ static void grant(struct screen *screen, struct wish *wish)
     case WISH_RECALL:
         begin_recall(screen);
         break;
+    case WISH_MOUSE:
+        terminal_mouse(screen->terminal, screen->view.mouse);
+        break;
     case WISH_COPY:
         terminal_copy(screen->terminal, wish->text);
         break;
@@ -346,6 +349,15 @@ static void read_log(struct screen *screen)
         pager_tail(screen->place.folder, view->log_name, view->log, sizeof view->log);
 }
 
+static bool take_press(struct screen *screen, uint32_t press)
+{
+    int row, column;
+    if (press < PRESS_CLICK || press > PRESS_WHEEL_DOWN)
+        return view_press(&screen->view, press, clock_now_ns());
+    terminal_where(screen->terminal, &row, &column);
+    return view_mouse(&screen->view, press, row, column, &screen->surface, clock_now_ns());
+}
+
 /* All keys that are there, then what they wish for, then one drawing: never later than the key. */
 static void on_keys(int fd, bool readable, bool writable, void *arg)
 {
@@ -357,7 +369,7 @@ static void on_keys(int fd, bool readable, bool writable, void *arg)
         uint32_t press = terminal_press(screen->terminal, &screen->hung_up);
         if (press == PRESS_NONE)
             break;
-        changed |= view_press(&screen->view, press, clock_now_ns());
+        changed |= take_press(screen, press);
         while (view_take(&screen->view, &wish))
             grant(screen, &wish);
     }
@@ -476,10 +488,13 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
         goto end_screen;
     }
     fflush(stdout);
-    if (terminal_open(&screen->terminal, style->color, preferences_theme(), &why) != 0) {
+    struct preferences preferences = preferences_read();
+    if (terminal_open(&screen->terminal, style->color, preferences.theme, &why) != 0) {
         visit_fail(&why);
         goto end_screen;
     }
+    screen->view.mouse = preferences.mouse;
+    terminal_mouse(screen->terminal, preferences.mouse);
     if (run[0])
         screen->view.panel = panel;
     list_runs(screen);

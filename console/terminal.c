@@ -20,12 +20,14 @@
 #undef tab
 
 #define RESET_BYTES 512
+#define MOUSE_WANTED (BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED)
 #define ESCAPE_MS 25 /* how long an Esc may be the beginning of another key */
 
 struct terminal {
     SCREEN *screen;
     struct surface shown; /* what the terminal shows */
-    bool repaint, away, color;
+    bool repaint, away, color, mouse, mouse_told;
+    int mouse_row, mouse_column;
     enum theme theme;
     attr_t attributes[INK_COUNT];
     struct guard *guard;
@@ -290,6 +292,40 @@ void terminal_draw(struct terminal *terminal, const struct surface *surface)
     refresh();
 }
 
+/* ---- the mouse ---- */
+
+void terminal_where(const struct terminal *terminal, int *row, int *column)
+{
+    *row = terminal->mouse_row;
+    *column = terminal->mouse_column;
+}
+
+/* Whoever ends us must end it, too. */
+void terminal_mouse(struct terminal *terminal, bool wanted)
+{
+    if (terminal->mouse == wanted)
+        return;
+    if (!terminal->mouse_told)
+        add_reset("\033[?1006l\033[?1002l\033[?1000l");
+    terminal->mouse_told = true;
+    terminal->mouse = wanted;
+    mouseinterval(0);
+    mousemask(wanted ? MOUSE_WANTED : 0, NULL);
+    guard_free(terminal->guard);
+    terminal->guard = guard_new(STDOUT_FILENO, &fallback.before, fallback.reset, fallback.reset_bytes);
+}
+
+static uint32_t mouse_press(struct terminal *terminal)
+{
+    MEVENT event;
+    if (getmouse(&event) != OK)
+        return PRESS_NONE;
+    terminal->mouse_row = event.y;
+    terminal->mouse_column = event.x;
+    return event.bstate & BUTTON4_PRESSED ? PRESS_WHEEL_UP : event.bstate & BUTTON5_PRESSED ? PRESS_WHEEL_DOWN
+         : event.bstate & BUTTON1_PRESSED ? PRESS_CLICK : PRESS_NONE;
+}
+
 /* ---- keys ---- */
 
 static uint32_t special(wint_t key)
@@ -317,7 +353,7 @@ uint32_t terminal_press(struct terminal *terminal, bool *gone)
             *gone = tcgetattr(STDIN_FILENO, &now) != 0;
             return PRESS_NONE;
         }
-        uint32_t press = got == KEY_CODE_YES ? special(key) : key == '\b' ? PRESS_ERASE : key == '\n' ? PRESS_ENTER : (uint32_t)key;
+        uint32_t press = got == KEY_CODE_YES && key == KEY_MOUSE ? mouse_press(terminal) : got == KEY_CODE_YES ? special(key) : key == '\b' ? PRESS_ERASE : key == '\n' ? PRESS_ENTER : (uint32_t)key;
         if (press != PRESS_NONE)
             return press;
     }

@@ -29,6 +29,10 @@ void terminal_draw(struct terminal *terminal, const struct surface *surface);
 void terminal_repaint(struct terminal *terminal); /* the next drawing sends everything */
 /* The next key that is there already; PRESS_NONE when there is none. Never waits. `gone`: the terminal has hung up. */
 uint32_t terminal_press(struct terminal *terminal, bool *gone);
+/* Where the last click was. */
+void terminal_where(const struct terminal *terminal, int *row, int *column);
+/* Whether clicks and the wheel come as presses; at first they do not, and the terminal is never told anything about a mouse. */
+void terminal_mouse(struct terminal *terminal, bool wanted);
 /* Give the terminal back for a while (Ctrl-Z, a pager), and take it again. */
 void terminal_leave(struct terminal *terminal);
 void terminal_enter(struct terminal *terminal);

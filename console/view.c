@@ -290,6 +290,10 @@ static void end_prompt(struct view *view, enum prompt_end end)
     } else if (end == PROMPT_DONE && view->prompt_for == VIEW_NEW && text[0]) {
         struct wish *wish = view_wish(view, WISH_NEW_PROFILE);
         snprintf(wish->name, sizeof wish->name, "%s", text);
+    } else if (end == PROMPT_DONE && view->prompt_for == VIEW_SAVE && text[0]) {
+        struct wish *wish = view_wish(view, WISH_SAVE);
+        snprintf(wish->name, sizeof wish->name, "%s", text);
+        wish->text = view_events_text(view);
     } else if (end == PROMPT_LEFT && view->prompt_for == VIEW_VALUE) {
         view->draft_name[0] = '\0';
     }
@@ -390,6 +394,11 @@ static bool act_everywhere(struct view *view, enum act act)
     case ACT_SUSPEND:
         view_wish(view, WISH_SUSPEND);
         return true;
+    case ACT_MOUSE:
+        view->mouse = !view->mouse;
+        view_wish(view, WISH_MOUSE);
+        view_say(view, INK_PLAIN, view->mouse ? "clicks select, the wheel scrolls; m gives the mouse back" : "the mouse is the terminal's own");
+        return true;
     case ACT_QUIT:
         view_wish(view, WISH_LEAVE);
         return true;
@@ -451,6 +460,38 @@ bool view_press(struct view *view, uint32_t press, uint64_t now_ns)
     }
     return act_everywhere(view, key->act) || act_on_filter(view, key->act) || panels[view->panel]->act(view, key->act) ||
            view_act_on_run(view, key->act);
+}
+
+/* A click goes the way of the keys that lead to the same row. */
+static bool select_row(struct view *view, int row)
+{
+    bool form = view->panel == PANEL_PROFILES && view->form.path[0];
+    const struct grid_place *place = form ? &view->form_place : &view->places[view->panel];
+    if (row < place->row || row >= place->row + place->rows)
+        return false;
+    int by = place->top + row - place->row - place->selected;
+    for (int i = by < 0 ? -by : by; i > 0; i--)
+        panels[view->panel]->act(view, by < 0 ? ACT_UP : ACT_DOWN);
+    return true;
+}
+
+bool view_mouse(struct view *view, uint32_t press, int row, int column, const struct surface *surface, uint64_t now_ns)
+{
+    struct layout layout = layout_screen(surface->rows, surface->columns);
+    bool over = view->dialog.kind || view->prompt.open;
+    view->now_ns = now_ns;
+    if (layout.too_small || over)
+        return false;
+    if (press != PRESS_CLICK)
+        return view_press(view, press == PRESS_WHEEL_UP ? PRESS_UP : PRESS_DOWN, now_ns);
+    if (view->window.open || view->help)
+        return false;
+    if (row != layout.tabs.row)
+        return select_row(view, row);
+    enum panel panel = chrome_tab_at(view, layout.tabs, column);
+    if (panel != PANEL_COUNT)
+        turn_to(view, panel);
+    return true;
 }
 
 /* ---- drawing ---- */

@@ -32,7 +32,7 @@
 enum wish_kind {
     WISH_NONE, WISH_ORDER, WISH_LEAVE, WISH_SUSPEND, WISH_REPAINT, WISH_OPEN, WISH_RECALL, WISH_COPY, WISH_PAGER, WISH_RUNS,
     WISH_PROFILES, WISH_READ_PROFILE, WISH_WRITE_PROFILE, WISH_NEW_PROFILE, WISH_CHECK, WISH_PLAN, WISH_LAUNCH,
-    WISH_ANSWER, WISH_INTERRUPT
+    WISH_ANSWER, WISH_INTERRUPT, WISH_SAVE, WISH_MOUSE
 };
 
 struct wish {
@@ -60,11 +60,11 @@ struct dialog {
     struct wish wish;        /* made when it is answered with yes */
 };
 
-enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE, VIEW_SETTING, VIEW_NEW };
+enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE, VIEW_SETTING, VIEW_NEW, VIEW_SAVE };
 
 struct view {
     struct style style;
-    bool read_only;
+    bool read_only, mouse;
     /* what is known */
     char run[64];
     bool has_folder;         /* of this machine: logs and journal can be read */
@@ -116,6 +116,8 @@ void view_set_clock(struct view *view, uint64_t now_ns, uint64_t now_wall_ms);
 /* Each returns true when what is shown may have changed. */
 bool view_apply(struct view *view, enum wire_type type, const void *row, uint64_t now_ns);
 bool view_press(struct view *view, uint32_t press, uint64_t now_ns);
+/* PRESS_CLICK or a wheel at a place of a surface of this size: a tab is opened, a row selected. */
+bool view_mouse(struct view *view, uint32_t press, int row, int column, const struct surface *surface, uint64_t now_ns);
 void view_down(struct view *view, const char *reason, uint64_t now_ns);
 void view_say(struct view *view, enum ink ink, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -135,6 +137,8 @@ extern const struct panel_methods panel_runs, panel_run, panel_links, panel_anch
 
 #define PANEL_LINKS_SENT 10 /* the column that panel Links is sorted by at first */
 
+/* The events that are shown, as text; mem_free it (panel_events.c). */
+char *view_events_text(const struct view *view);
 struct wish *view_wish(struct view *view, enum wish_kind kind);
 void view_ask(struct view *view, const char *title, const char *text, const char *twin, const struct wish *wish);
 void view_ask_typed(struct view *view, const char *title, const char *text, const char *twin, const char *must_type,

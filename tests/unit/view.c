@@ -205,6 +205,84 @@ static void filters_hide_rows(void **unused)
     view_clear(&view);
 }
 
+/* Patterns that libc would chew on for ever are searched for as they stand. */
+static void filters_are_bounded(void **unused)
+{
+    static const struct { const char *pattern; bool regex; } cases[] = {
+        {"r[0-9]+s0", true}, {"a{2,300}", true}, {"(ab{3}){2}", true}, {"a\\{9999}", true}, {"[{]9999}", true},
+        {"((a{1,255}){1,255}){1,255}", false}, {"a{1001}", false}, {"a{99999999999999999999}", false}, {"(a*)*\\1", false}, {"(", false},
+    };
+    struct filter filter = {0};
+    (void)unused;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(filter_set(&filter, cases[i].pattern), cases[i].regex);
+        assert_true(cases[i].regex || filter_match(&filter, cases[i].pattern));
+    }
+    filter_clear(&filter);
+}
+
+static void events_are_saved_as_they_are_shown(void **unused)
+{
+    struct view view;
+    struct wish wish;
+    (void)unused;
+    fleet_view(&view, 8, 4, 3);
+    fleet_press(&view, "6 / s l o w Enter s");
+    assert_shows(&view, "save into: sea-events.txt");
+    fleet_press(&view, "Enter");
+    assert_true(view_take(&view, &wish) && wish.kind == WISH_SAVE);
+    assert_string_equal(wish.name, "sea-events.txt");
+    assert_non_null(strstr(wish.text, "2 times, at last "));
+    assert_non_null(strstr(wish.text, "r0s1 peer-slow: r0s1 waits longer"));
+    assert_null(strstr(wish.text, "non-finite"));
+    mem_free(wish.text);
+    fleet_press(&view, "s Esc");
+    assert_no_wish(&view);
+    view_clear(&view);
+}
+
+static void click(struct view *view, uint32_t press, int row, int column)
+{
+    struct surface surface;
+    surface_init(&surface, 24, 80, false);
+    view_draw(view, &surface, FLEET_NOW, FLEET_WALL);
+    view_mouse(view, press, row, column, &surface, FLEET_NOW);
+    view_draw(view, &surface, FLEET_NOW, FLEET_WALL);
+    surface_clear(&surface);
+}
+
+/* What is clicked is what keys lead to; the mouse is nobody's before m. */
+static void a_mouse_selects_and_scrolls(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 64, 8, 3);
+    assert_false(view.mouse);
+    fleet_press(&view, "m");
+    assert_true(view.mouse);
+    assert_wish(&view, WISH_MOUSE, 0, "", "");
+    for (int column = 30; column < 80 && view.panel != PANEL_HOSTS; column++)
+        click(&view, PRESS_CLICK, 1, column);
+    assert_int_equal(view.panel, PANEL_HOSTS);
+    int first = view.places[PANEL_HOSTS].row;
+    click(&view, PRESS_CLICK, first + 3, 10);
+    assert_int_equal(view.places[PANEL_HOSTS].selected, 3);
+    click(&view, PRESS_WHEEL_DOWN, 0, 0);
+    assert_int_equal(view.places[PANEL_HOSTS].selected, 4);
+    click(&view, PRESS_WHEEL_UP, 0, 0);
+    click(&view, PRESS_CLICK, first, 70);
+    assert_int_equal(view.places[PANEL_HOSTS].selected, 0);
+    static const struct { int row, column; } nowhere[] = {{0, 0}, {1, 79}, {23, 79}, {-1, -1}, {400, 400}};
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++)
+        click(&view, PRESS_CLICK, nowhere[i].row, nowhere[i].column);
+    assert_int_equal(view.places[PANEL_HOSTS].selected, 0);
+    fleet_press(&view, "S"); /* a dialog is answered by keys */
+    click(&view, PRESS_CLICK, first + 3, 10);
+    assert_shows(&view, "Stop this run?");
+    assert_no_wish(&view);
+    view_clear(&view);
+}
+
 static void what_is_old_says_so(void **unused)
 {
     struct view view;
@@ -288,7 +366,8 @@ int main(void)
         cmocka_unit_test(read_only_changes_nothing),
         cmocka_unit_test(a_knob_is_drafted_then_proposed),
         cmocka_unit_test(the_command_line_has_completion_and_history),
-        cmocka_unit_test(filters_hide_rows),
+        cmocka_unit_test(filters_hide_rows), cmocka_unit_test(filters_are_bounded),
+        cmocka_unit_test(events_are_saved_as_they_are_shown), cmocka_unit_test(a_mouse_selects_and_scrolls),
         cmocka_unit_test(what_is_old_says_so),
         cmocka_unit_test(another_run_of_the_same_name_begins_empty),
         cmocka_unit_test(a_frozen_step_shows_where_its_time_went),

@@ -10,7 +10,6 @@
 #include "ssh/base/text.h"
 #include "ssh/link/link.h"
 
-#define LIVES_NS ((uint64_t)600 * CLOCK_SECOND)
 #define GRANT_NS (100 * CLOCK_MS)
 #define CHUNK_BYTES ((uint64_t)2 * WIRE_CHUNK_WORDS)
 
@@ -75,29 +74,19 @@ static void say_row(struct run *run, const char *text)
 
 /* ---- its life ---- */
 
-static bool lives_are_left(struct anchor *anchor)
-{
-    uint64_t now_ns = clock_now_ns();
-    for (int i = 0; i < ANCHOR_LIVES; i++)
-        if (!anchor->started_ns[i] || now_ns - anchor->started_ns[i] > LIVES_NS) {
-            anchor->started_ns[i] = now_ns;
-            return true;
-        }
-    return false;
-}
-
 static void start(struct run *run, struct process *process)
 {
     struct anchor *anchor = &run->anchor;
     const struct profile_host *host = &run->profile.hosts[process->host];
     struct wire_spawn spawn = {.role = ROLE_ANCHOR, .incarnation = process->record->row.incarnation};
-    if (anchor->asked || anchor->given_up || !processes_agent(&run->processes, process)->handle)
+    if (anchor->asked || anchor->lives.over || !processes_agent(&run->processes, process)->handle)
         return;
-    if (!lives_are_left(anchor)) {
-        anchor->given_up = true;
+    if (!lives_take(&anchor->lives, clock_now_ns())) {
+        if (!anchor->lives.over)
+            return; /* a little later */
         run_say(run, EVENT_ALERT, process, "anchor-down",
                 "the anchor ended %d times within ten minutes and is not started again; training goes "
-                "on without it", ANCHOR_LIVES);
+                "on without it", LIVES_MOST);
         say_row(run, "ended too often and is not started again");
         return;
     }
@@ -169,7 +158,6 @@ void anchor_ended(struct run *run)
 {
     struct process *process = anchor_process(run);
     struct anchor *anchor = &run->anchor;
-    struct record_process *record = process->record;
     bool expected = run->ending != ENDING_NOT;
     run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, "anchor-exit", "%s%s", process->ending,
             expected ? "" : "; training goes on, and anchor.mix fades when what the anchor told is older than anchor.limit");
@@ -178,14 +166,8 @@ void anchor_ended(struct run *run)
         ending_advance(run);
         return;
     }
-    record->row.incarnation++;
-    record->row.state = PROCESS_WANTED;
-    record->row.pid = 0;
-    record->ready = record->spawned = 0;
-    record->announce[0] = '\0';
-    record_touch(run->record, &record->version);
-    process->assigned = anchor->asked = anchor->ordered = false;
-    process->gone_ns = 0;
+    processes_renew(run->record, process);
+    anchor->asked = anchor->ordered = false;
     anchor->version = 0;
 }
 

@@ -12,11 +12,11 @@
 #define KEDGE_SCHEDULER_ANCHOR_H
 
 #include "scheduler/deliver.h"
+#include "scheduler/lives.h"
 #include "scheduler/processes.h"
 #include "ssh/wire/wire.h"
 
 #define ANCHOR_PENDING 8
-#define ANCHOR_LIVES 3 /* starts within ANCHOR_LIVES_NS; then it stays down */
 
 struct run;
 
@@ -28,8 +28,7 @@ struct anchor_part { /* of the snapshot on its way, of one stage of replica 0 */
 
 struct anchor {
     bool asked; /* SPAWN was sent for this incarnation */
-    uint64_t started_ns[ANCHOR_LIVES];
-    bool given_up;
+    struct lives lives;
     bool road_told[PROFILE_MAX_STAGES];
     bool ordered; /* a capture is ordered, and no stage has said it yet */
     uint64_t ordered_step;

@@ -151,6 +151,21 @@ struct process *processes_check(struct processes *processes, const struct wire_h
     return process;
 }
 
+void processes_renew(struct record *record, struct process *process)
+{
+    struct record_process *row = process->record;
+    row->row.incarnation++;
+    row->row.state = PROCESS_WANTED;
+    row->row.pid = 0;
+    row->ready = row->spawned = row->done = 0;
+    row->announce[0] = '\0';
+    record_touch(record, &row->version);
+    process->handle = NULL;
+    process->assigned = process->said_bye = process->gone_told = false;
+    process->gone_ns = process->sampled_ns = 0;
+    process->ending[0] = '\0';
+}
+
 void process_ending(const struct process *process, const struct wire_process *report, char *out, size_t size)
 {
     const struct wire_process_row *row = &process->record->row;

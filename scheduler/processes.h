@@ -49,6 +49,8 @@ struct process *processes_stage(struct processes *processes, int index); /* of t
 /* May this one speak? Returns its process, or NULL with the reason. */
 struct process *processes_check(struct processes *processes, const struct wire_hello *hello, uint32_t incarnation,
                                 uint64_t profile_hash, struct why *why);
+/* It has ended and is to be started again: the next incarnation, of which nothing is known yet. */
+void processes_renew(struct record *record, struct process *process);
 /* A worker's end in a sentence: "r0s1 on host b was killed by signal 9 (Killed)". */
 void process_ending(const struct process *process, const struct wire_process *report, char *out, size_t size);
 /* The address of host row + the number of the process on its host, when it has a port: every process needs one of its

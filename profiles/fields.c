@@ -311,6 +311,10 @@ static const struct field rows[] = {
     {.section = "replicas", .key = "count", .type = FIELD_INTEGER, .unit = "replicas", .minimum = 1,
      .maximum = PROFILE_MAX_REPLICAS, .initial = "1", .applier = APPLIES_SCHEDULER, IN_RUN(replicas),
      .help = "Copies of the whole pipeline that train on different windows and exchange what they learnt now and then."},
+    {.section = "replicas", .key = "rejoin", .type = FIELD_BOOL, .unit = "", .initial = "yes", .applier = APPLIES_SCHEDULER,
+     IN_RUN(rejoin),
+     .help = "Start a replica again that has left, at most three times in ten minutes: it copies what the others have in "
+             "common and takes part from the next rounds on."},
 
     {.section = "sync", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e6,
      .initial = "30", .live = true, .applier = APPLIES_ALL_STAGES, IN_RUN(sync_every),

@@ -149,6 +149,7 @@ struct profile {
 
     /* [replicas] and [sync] */
     int64_t replicas;           /* replicas.count */
+    bool rejoin;                /* replicas.rejoin: one that has left is started again */
     int64_t sync_every;         /* H */
     int64_t sync_fragments;     /* P */
     int sync_pattern;

@@ -29,7 +29,7 @@ static enum awaited process_awaits(const struct run *run, const struct process *
         return AWAIT_HELLO;
     if (process->record->ready == 0)
         return AWAIT_LOADED;
-    return process->record->ready == READY_ROADS ? AWAIT_NOTHING : AWAIT_ROADS;
+    return process->record->ready >= READY_ROADS ? AWAIT_NOTHING : AWAIT_ROADS;
 }
 
 /* The earliest thing that is missing, and by how many; `first` is one of them. */
@@ -49,7 +49,7 @@ static enum awaited awaited_now(const struct run *run, const struct process **fi
     return earliest;
 }
 
-static void spawn(struct run *run, struct process *process)
+void forming_spawn(struct run *run, struct process *process)
 {
     const struct profile_host *host = &run->profile.hosts[process->host];
     struct wire_spawn spawn = {.role = ROLE_STAGE, .incarnation = process->record->row.incarnation};
@@ -62,7 +62,7 @@ static void spawn(struct run *run, struct process *process)
     run_send(run, processes_agent(&run->processes, process), WIRE_SPAWN, &spawn);
 }
 
-static void assign(struct run *run, struct process *process)
+void forming_assign(struct run *run, struct process *process)
 {
     const struct plan_stage *stage = process->stage;
     struct buf settings;
@@ -81,6 +81,7 @@ static void assign(struct run *run, struct process *process)
         .threads = (uint16_t)stage->threads,
         .uplink_bps = stage->uplink_bps,
         .first_step = run->record->state.row.step + 1,
+        .members = joining_members(run),
         .settings = {.data = buf_peek(&settings), .bytes = (uint32_t)buf_used(&settings)},
     };
     run_send(run, process, WIRE_ASSIGN, &message);
@@ -94,9 +95,9 @@ static void tell_road(struct run *run, const struct plan_road *road)
     struct process *upstream = processes_stage(&run->processes, road->from);
     struct process *downstream = processes_stage(&run->processes, road->to);
     struct wire_road dial = {.dial = 1, .side = road->sibling ? ROAD_SIBLING : ROAD_DOWNSTREAM,
-                             .replica = (uint16_t)downstream->stage->replica},
+                             .replica = (uint16_t)downstream->stage->replica, .life = downstream->record->row.incarnation},
                      wait = {.dial = 0, .side = road->sibling ? ROAD_SIBLING : ROAD_UPSTREAM,
-                             .replica = (uint16_t)upstream->stage->replica};
+                             .replica = (uint16_t)upstream->stage->replica, .life = upstream->record->row.incarnation};
     record_text(dial.peer, sizeof dial.peer, "%s", downstream->record->row.process);
     record_text(dial.address, sizeof dial.address, "%s", downstream->record->announce);
     record_text(wait.peer, sizeof wait.peer, "%s", upstream->record->row.process);
@@ -104,24 +105,31 @@ static void tell_road(struct run *run, const struct plan_road *road)
     run_send(run, upstream, WIRE_ROAD, &dial);
 }
 
-static bool may_have_roads(const struct process *process)
+/* Of a replica that has left only when it comes back. */
+static bool may_have_roads(const struct run *run, const struct process *process)
 {
-    return process->handle && process->record->ready >= READY_LOADED;
+    int replica = process->stage->replica;
+    return process->handle && process->record->ready >= READY_LOADED &&
+           (!leaving_has_left(run, replica) || joining_is_under_way(run, replica));
 }
 
-static void tell_roads(struct run *run)
+void forming_tell_roads(struct run *run)
 {
     for (int i = 0; i < run->plan.road_count; i++) {
         const struct plan_road *road = &run->plan.roads[i];
         struct process *from = processes_stage(&run->processes, road->from),
                        *to = processes_stage(&run->processes, road->to);
-        if (!may_have_roads(from) || !may_have_roads(to) || run->road_told[i])
+        if (!may_have_roads(run, from) || !may_have_roads(run, to) || run->road_told[i])
             continue;
         if (!to->record->announce[0]) {
             char reason[WIRE_TEXT];
             record_text(reason, sizeof reason,
                         "%s on host %s says no address where %s could reach it; set listen in [host %s]",
                         to->record->row.process, to->record->row.host, from->record->row.process, to->record->row.host);
+            if (run_phase(run) != PHASE_FORMING) {
+                joining_failed(run, to->stage->replica, reason);
+                return;
+            }
             run_move(run, PHASE_STOPPING, reason);
             ending_begin(run, run->timeouts.grace_ns);
             return;
@@ -141,14 +149,14 @@ void forming_advance(struct run *run)
     for (int i = 0; i < run->plan.stage_count; i++) {
         struct process *process = processes_stage(&run->processes, i);
         if (!process->record->spawned) {
-            spawn(run, process);
+            forming_spawn(run, process);
             run->since_ns = clock_now_ns();
             run->deadline_ns = run->since_ns + run->timeouts.form_ns;
         }
         if (process->handle && !process->assigned && process->record->ready == 0)
-            assign(run, process);
+            forming_assign(run, process);
     }
-    tell_roads(run);
+    forming_tell_roads(run);
     if (awaited == AWAIT_NOTHING && run_phase(run) == PHASE_FORMING) {
         run_move(run, PHASE_TRAINING, "");
         run_send_start(run, NULL);

@@ -266,6 +266,43 @@ void knobs_leave(struct knobs *knobs, int replica)
         }
 }
 
+/* Replicas agree about these by themselves, and tell one that joins (gpu/train/agree.c). */
+static bool is_agreed(const struct record_ledger *ledger)
+{
+    return strncmp(ledger->row.name, "sync.", strlen("sync.")) == 0;
+}
+
+void knobs_join(struct knobs *knobs, int replica)
+{
+    knobs->replicas |= UINT64_C(1) << replica;
+    for (size_t i = 0; i < knobs->pending_count; i++) {
+        const struct record_ledger *ledger = record_find_ledger(knobs->record, knobs->pending[i].ledger);
+        if (ledger && is_agreed(ledger) && knobs->pending[i].users) /* it begins with that value */
+            knobs->pending[i].users |= UINT64_C(1) << replica;
+    }
+}
+
+bool knobs_active(const struct knobs *knobs, uint64_t after, struct wire_knob *knob)
+{
+    const struct record *record = knobs->record;
+    uint64_t first = record->newest_ledger > RECORD_LEDGER ? record->newest_ledger - RECORD_LEDGER + 1 : 1;
+    for (uint64_t id = first > after ? first : after + 1; id <= record->newest_ledger; id++) {
+        const struct record_ledger *ledger = record_find_ledger(knobs->record, id);
+        bool newest = ledger && ledger->row.state == LEDGER_ACTIVE && !is_agreed(ledger);
+        for (uint64_t later = id + 1; newest && later <= record->newest_ledger; later++) {
+            const struct record_ledger *other = record_find_ledger(knobs->record, later);
+            newest = !other || other->row.state != LEDGER_ACTIVE || strcmp(other->row.name, ledger->row.name) != 0;
+        }
+        if (!newest)
+            continue;
+        *knob = (struct wire_knob){.ledger = id};
+        record_text(knob->name, sizeof knob->name, "%s", ledger->row.name);
+        record_text(knob->value, sizeof knob->value, "%s", ledger->row.new_value);
+        return true;
+    }
+    return false;
+}
+
 int knobs_used(struct knobs *knobs, int replica, const struct wire_knob_used *used, uint64_t *replaced, struct why *why)
 {
     *replaced = 0;

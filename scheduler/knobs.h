@@ -37,6 +37,10 @@ bool knobs_pending(const struct knobs *knobs, int replica, uint64_t after, struc
 /* Stage 0 of a replica used it. `replaced` gets the id of an older change that it overtook, 0 when none. */
 int knobs_used(struct knobs *knobs, int replica, const struct wire_knob_used *used, uint64_t *replaced, struct why *why);
 void knobs_leave(struct knobs *knobs, int replica); /* it is not waited for any more */
+void knobs_join(struct knobs *knobs, int replica);  /* and it is again */
+/* The oldest ledger row with an id > after whose value is active now; false when there is none. What replicas agree about by
+ * themselves (section sync) is not among them. */
+bool knobs_active(const struct knobs *knobs, uint64_t after, struct wire_knob *knob);
 /* The run is over: what is still proposed was never used. */
 void knobs_end(struct knobs *knobs);
 

@@ -33,6 +33,18 @@ static struct process *process_of(struct run *run, int replica, int stage)
     return processes_stage(&run->processes, replica * run->plan.stages_per_replica + stage);
 }
 
+uint32_t leaving_life(const struct run *run, int replica)
+{
+    const struct process *first = &run->processes.all[run->processes.agents + (size_t)(replica * run->plan.stages_per_replica)];
+    return first->record->row.incarnation;
+}
+
+static void tell_leave(struct run *run, const struct process *process, int replica, uint32_t life, uint64_t count)
+{
+    struct wire_leave leave = {.replica = (uint16_t)replica, .life = life, .count = count};
+    run_send(run, process, WIRE_LEAVE, &leave);
+}
+
 /* ---- who is asked, and what is made of the answers ---- */
 
 static void decide(struct run *run, int stage, int replica)
@@ -42,27 +54,26 @@ static void decide(struct run *run, int stage, int replica)
         awaited |= run->leaving.replicas[r].left ? 0 : 1u << r;
     if (awaited & ~run->leaving.stages[stage][replica].answered)
         return;
-    struct wire_leave leave = {.replica = (uint16_t)replica, .count = run->leaving.stages[stage][replica].least};
     run->leaving.stages[stage][replica].decided = true;
     for (int r = 0; r < run->plan.replicas; r++)
         if (!run->leaving.replicas[r].left)
-            run_send(run, process_of(run, r, stage), WIRE_LEAVE, &leave);
+            tell_leave(run, process_of(run, r, stage), replica, leaving_life(run, replica), run->leaving.stages[stage][replica].least);
 }
 
 int leaving_parted(struct run *run, struct process *process, const void *payload, struct why *why)
 {
     const struct wire_parted *parted = payload;
     int stage = process->stage->stage;
-    if (parted->replica >= run->plan.replicas || !run->leaving.replicas[parted->replica].left)
+    if (parted->replica >= run->plan.replicas || parted->life > leaving_life(run, parted->replica))
         return why_set(why, ERR_INVALID, "%s parts from replica %u, which nobody asked for", process->record->row.process,
                        parted->replica);
-    if (leaving_has_left(run, process->stage->replica))
-        return 0;
+    if (leaving_has_left(run, process->stage->replica) || !run->leaving.replicas[parted->replica].left ||
+        joining_is_under_way(run, parted->replica) || parted->life < leaving_life(run, parted->replica))
+        return 0; /* of a life that is decided */
     uint32_t *answered = &run->leaving.stages[stage][parted->replica].answered, bit = 1u << process->stage->replica;
     uint64_t *least = &run->leaving.stages[stage][parted->replica].least;
     if (run->leaving.stages[stage][parted->replica].decided) {
-        struct wire_leave leave = {.replica = parted->replica, .count = *least};
-        run_send(run, process, WIRE_LEAVE, &leave);
+        tell_leave(run, process, parted->replica, parted->life, *least);
         return 0;
     }
     if (parted->decided || !*answered || parted->received < *least)
@@ -72,18 +83,27 @@ int leaving_parted(struct run *run, struct process *process, const void *payload
     return 0;
 }
 
+static void tell_part(struct run *run, const struct process *process, int replica)
+{
+    run_send(run, process, WIRE_PART, &(struct wire_part){.replica = (uint16_t)replica, .life = leaving_life(run, replica)});
+}
+
 void leaving_welcome(struct run *run, struct process *process)
 {
     if (leaving_has_left(run, process->stage->replica))
         return;
-    for (int r = 0; r < run->plan.replicas; r++)
-        if (run->leaving.replicas[r].left)
-            run_send(run, process, WIRE_PART, &(struct wire_part){.replica = (uint16_t)r});
+    for (int r = 0; r < run->plan.replicas; r++) {
+        if (run->leaving.stages[process->stage->stage][r].former) /* the word of it may have been lost with the road */
+            tell_leave(run, process, r, run->leaving.stages[process->stage->stage][r].former,
+                       run->leaving.stages[process->stage->stage][r].former_least);
+        if (run->leaving.replicas[r].left && !joining_is_under_way(run, r))
+            tell_part(run, process, r);
+    }
 }
 
 /* ---- leaving ---- */
 
-static void kill_processes(struct run *run, int replica)
+void leaving_kill(struct run *run, int replica)
 {
     for (int s = 0; s < run->plan.stages_per_replica; s++) {
         struct process *process = process_of(run, replica, s);
@@ -119,6 +139,31 @@ bool leaving_broken(struct run *run, int replica, const char *reason)
     return true;
 }
 
+void leaving_part(struct run *run, int replica)
+{
+    run->record->urgent = true;
+    leaving_kill(run, replica);
+    for (int s = 0; s < run->plan.stages_per_replica; s++)
+        for (int r = 0; r < run->plan.replicas; r++) {
+            if (!run->leaving.replicas[r].left)
+                tell_part(run, process_of(run, r, s), replica);
+            if (run->leaving.replicas[r].left && r != replica && !joining_is_under_way(run, r) && !run->leaving.stages[s][r].decided)
+                decide(run, s, r); /* the one that has just left is not waited for any more */
+        }
+}
+
+void leaving_renew(struct run *run, int replica)
+{
+    for (int s = 0; s < run->plan.stages_per_replica; s++) {
+        run->leaving.stages[s][replica].former = leaving_life(run, replica);
+        run->leaving.stages[s][replica].former_least = run->leaving.stages[s][replica].least;
+        run->leaving.stages[s][replica].answered = 0;
+        run->leaving.stages[s][replica].decided = false;
+    }
+    run->leaving.replicas[replica].lost_by = 0;
+    run->leaving.replicas[replica].lost_ns = run->leaving.replicas[replica].broken_ns = 0;
+}
+
 bool leaving_begin(struct run *run, int replica, const char *reason)
 {
     if (run->leaving.replicas[replica].left)
@@ -128,15 +173,7 @@ bool leaving_begin(struct run *run, int replica, const char *reason)
     mark(run, replica);
     run_say(run, EVENT_ALERT, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica,
             reason, leaving_count(run), run->plan.replicas);
-    run->record->urgent = true;
-    kill_processes(run, replica);
-    for (int s = 0; s < run->plan.stages_per_replica; s++)
-        for (int r = 0; r < run->plan.replicas; r++) {
-            if (!run->leaving.replicas[r].left)
-                run_send(run, process_of(run, r, s), WIRE_PART, &(struct wire_part){.replica = (uint16_t)replica});
-            if (run->leaving.replicas[r].left && r != replica && !run->leaving.stages[s][r].decided)
-                decide(run, s, r); /* the one that has just left is not waited for any more */
-        }
+    leaving_part(run, replica);
     run_check_done(run);
     return true;
 }
@@ -149,11 +186,16 @@ int leaving_lost(struct run *run, struct process *process, const void *payload, 
     if (part->replica >= run->plan.replicas || part->replica == process->stage->replica)
         return why_set(why, ERR_INVALID, "%s lost replica %u, which is no sibling of it", process->record->row.process,
                        part->replica);
-    if (run->leaving.replicas[part->replica].left || leaving_has_left(run, process->stage->replica))
+    int of = part->replica, by = process->stage->replica;
+    if (joining_is_under_way(run, by)) { /* of the two the one that joins has lost the other */
+        of = by;
+        by = part->replica;
+    }
+    if ((run->leaving.replicas[of].left && !joining_is_under_way(run, of)) || leaving_has_left(run, by))
         return 0;
-    run->leaving.replicas[part->replica].lost_by |= 1u << process->stage->replica;
-    if (!run->leaving.replicas[part->replica].lost_ns)
-        run->leaving.replicas[part->replica].lost_ns = clock_now_ns();
+    run->leaving.replicas[of].lost_by |= 1u << by;
+    if (!run->leaving.replicas[of].lost_ns)
+        run->leaving.replicas[of].lost_ns = clock_now_ns();
     return 0;
 }
 
@@ -210,8 +252,9 @@ void leaving_adopt(struct run *run)
         return;
     for (int i = 0; i < run->plan.stage_count; i++) {
         const struct process *process = processes_stage(&run->processes, i);
-        if (process->record->row.state == PROCESS_EXITED && !process->record->done && leaving_count(run) > 1 &&
-            !run->leaving.replicas[process->stage->replica].left)
+        const struct record_process *row = process->record;
+        bool exited = row->row.state == PROCESS_EXITED && !row->done, joins = row->row.incarnation > 1 && row->ready < READY_JOINED;
+        if ((exited || joins) && leaving_count(run) > 1 && !run->leaving.replicas[process->stage->replica].left)
             mark(run, process->stage->replica);
     }
 }

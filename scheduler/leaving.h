@@ -6,12 +6,14 @@
  *        its processes are killed; every sibling of its stages is asked (PART) and answers (PARTED)
  *        all siblings of a stage that are here have answered ──▶ LEAVE with the least number, to all of them
  *
- * A replica never comes back as itself: what it trained since its last round is lost.
+ * What it trained since its last round is lost. It may come back with nothing but what the others have (joining.h).
  */
 #ifndef KEDGE_SCHEDULER_LEAVING_H
 #define KEDGE_SCHEDULER_LEAVING_H
 
 #include "profiles/profile.h"
+#include "scheduler/joining.h"
+#include "scheduler/lives.h"
 #include "ssh/wire/wire.h"
 
 struct run;
@@ -24,11 +26,18 @@ struct leaving {
         uint64_t lost_ns;     /* since when; 0 = nobody */
         uint64_t broken_ns;   /* since when its own stages have lost each other; 0 = they have not */
         char broken[WIRE_TEXT];
+        /* Coming back: joining.c. */
+        struct lives lives;
+        enum joining joining;
+        uint64_t since_ns;    /* of that state */
+        uint64_t step, round; /* from which on it is counted, since ENTERED */
     } replicas[PROFILE_MAX_REPLICAS];
     struct {                  /* of a stage (index in the pipeline) and a replica that has left */
         uint32_t answered;    /* a bit per replica */
         bool decided;
         uint64_t least;
+        uint32_t former;      /* the life before this one was decided, */
+        uint64_t former_least; /* with so many; 0 = this is the first */
     } stages[PROFILE_MAX_STAGES][PROFILE_MAX_REPLICAS];
 };
 
@@ -45,6 +54,10 @@ int leaving_lost(struct run *run, struct process *process, const void *payload, 
 int leaving_parted(struct run *run, struct process *process, const void *payload, struct why *why);
 void leaving_welcome(struct run *run, struct process *process); /* it is back: what did it miss? */
 void leaving_tick(struct run *run);
+uint32_t leaving_life(const struct run *run, int replica); /* incarnation of its processes */
+void leaving_renew(struct run *run, int replica);          /* it is about to get another one */
+void leaving_part(struct run *run, int replica);           /* it has left: kill it, ask its siblings */
+void leaving_kill(struct run *run, int replica);           /* what is still there of it */
 void leaving_adopt(struct run *run); /* who had left when the former kedged ended */
 
 #endif

@@ -92,6 +92,12 @@ void numbers_leave(struct numbers *numbers, int replica)
     sum_up(numbers);
 }
 
+void numbers_join(struct numbers *numbers, int replica)
+{
+    const struct wire_run_state *row = &numbers->record->state.row;
+    numbers->replicas[replica] = (struct replica){.newest = row->step, .loss = row->loss, .evaluated_step = UINT64_MAX};
+}
+
 /* Each replica evaluates its own weights: the run's loss is the mean of all that evaluated after the same step. */
 static void evaluated(struct numbers *numbers, int replica, const struct wire_sample *sample)
 {

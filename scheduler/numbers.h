@@ -17,6 +17,7 @@ struct numbers *numbers_new(const struct plan *plan, struct record *record); /* 
 void numbers_free(struct numbers *numbers);
 
 void numbers_leave(struct numbers *numbers, int replica); /* it trains no more: the others are the run */
+void numbers_join(struct numbers *numbers, int replica);  /* it trains again, from about the newest step on */
 /* A sample of stage `index` of the plan. */
 void numbers_sample(struct numbers *numbers, int index, const struct wire_sample *sample);
 /* Counters of the road from `from` to sample->peer. */

@@ -128,7 +128,7 @@ void run_send_knobs(struct run *run)
             send_knobs_to(run, &run->processes.all[i]);
 }
 
-static void send_hold(struct run *run, const struct process *process)
+void run_send_hold(struct run *run, const struct process *process)
 {
     struct wire_hold hold;
     record_text(hold.reason, sizeof hold.reason, "%s", run->record->state.row.reason);
@@ -150,7 +150,7 @@ void run_hold(struct run *run, enum hold_cause cause, const char *reason)
         return;
     }
     run_move(run, PHASE_HOLDING, reason);
-    send_hold(run, NULL);
+    run_send_hold(run, NULL);
 }
 
 /* ---- hello and goodbye ---- */
@@ -175,7 +175,7 @@ int run_hello(struct run *run, void *handle, const struct wire_hello *hello, uin
     row->nonce = hello->host_nonce ? hello->host_nonce : row->nonce;
     record_text(row->announce, sizeof row->announce, "%s", hello->announce);
     record_touch(run->record, &row->version);
-    bool ready = process->stage ? row->ready == READY_ROADS : !process->is_anchor || row->ready == READY_LOADED;
+    bool ready = process->stage ? row->ready >= READY_ROADS : !process->is_anchor || row->ready == READY_LOADED;
     process_set_state(run, process, ready ? PROCESS_READY : PROCESS_STARTED);
     run_say(run, EVENT_INFO, process, "hello", "%s on host %s says hello%s, pid %u", row->row.process, row->row.host,
             back ? " again" : "", hello->pid);
@@ -193,14 +193,17 @@ void run_welcome(struct run *run, void *handle)
         ending_welcome(run, process);
     } else if (run_phase(run) == PHASE_FORMING) {
         forming_advance(run);
+    } else if (process->stage && leaving_has_left(run, process->stage->replica)) {
+        joining_welcome(run, process); /* else it is about to be killed */
     } else if (process->stage) {
         if (run_phase(run) == PHASE_HOLDING)
-            send_hold(run, process);
+            run_send_hold(run, process);
         else
             run_send_start(run, process);
         if (process->stage->stage == 0)
             send_knobs_to(run, process);
         leaving_welcome(run, process);
+        joining_advance(run);
     }
 }
 
@@ -209,7 +212,7 @@ static void forget_sent(struct run *run, struct process *process)
 {
     process->assigned = false;
     for (int i = 0; i < run->plan.road_count; i++)
-        if (process->record->ready != READY_ROADS && (processes_stage(&run->processes, run->plan.roads[i].from) == process ||
+        if (process->record->ready < READY_ROADS && (processes_stage(&run->processes, run->plan.roads[i].from) == process ||
                                                       processes_stage(&run->processes, run->plan.roads[i].to) == process))
             run->road_told[i] = false;
 }
@@ -321,6 +324,7 @@ static void refresh(struct run *run)
     if (run_phase(run) == PHASE_TRAINING)
         watch_silence(run);
     leaving_tick(run);
+    joining_tick(run);
     for (size_t i = 0; i < run->processes.everybody; i++)
         refresh_process(run, &run->processes.all[i]);
     state->row.trained_ns = trained_ns(run);

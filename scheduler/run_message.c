@@ -24,7 +24,9 @@ static void stage_ended(struct run *run, struct process *process)
                     process->record->row.process);
         run_move(run, PHASE_STOPPING, reason);
         ending_begin(run, run->timeouts.grace_ns);
-    } else if (!process->record->done && !left && !leaving_begin(run, process->stage->replica, process->ending)) {
+    } else if (left) {
+        joining_failed(run, process->stage->replica, process->ending);
+    } else if (!process->record->done && !leaving_begin(run, process->stage->replica, process->ending)) {
         record_text(reason, sizeof reason, "%s; 'kedge stop %s' ends the run", process->ending, run->profile.name);
         run_hold(run, CAUSE_PROCESS, reason);
     }
@@ -97,6 +99,8 @@ static int on_ready(struct run *run, struct process *process, const void *payloa
         anchor_ready(run, process);
     else if (run_phase(run) == PHASE_FORMING)
         forming_advance(run);
+    else
+        joining_advance(run);
     return 0;
 }
 
@@ -116,14 +120,17 @@ static int on_event(struct run *run, struct process *process, const void *payloa
     if (run->ending != ENDING_NOT || (process->stage && leaving_has_left(run, process->stage->replica)))
         row.level = EVENT_INFO; /* roads end when processes do */
     events_add(run->events, &row, clock_now_ns());
-    if (event->level != EVENT_ALERT || !process->stage || leaving_has_left(run, process->stage->replica) ||
-        (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
+    if (event->level != EVENT_ALERT || !process->stage || (run_phase(run) != PHASE_TRAINING && run_phase(run) != PHASE_HOLDING))
         return 0;
     for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
         if (strcmp(event->code, holds[i].code) != 0)
             continue;
         char reason[WIRE_TEXT];
         record_text(reason, sizeof reason, "%s on host %s: %s", row.source, process->record->row.host, row.text);
+        if (leaving_has_left(run, process->stage->replica)) {
+            joining_failed(run, process->stage->replica, reason);
+            return 0;
+        }
         if (holds[i].cause == CAUSE_ROAD && leaving_broken(run, process->stage->replica, reason))
             return 0;
         record_text(reason, sizeof reason, "%s on host %s: %s; 'kedge stop %s' ends the run", row.source,
@@ -352,6 +359,7 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         {WIRE_KNOB_USED, 0, 1, 0, on_knob_used}, {WIRE_SAVED, 0, 1, 0, on_saved}, {WIRE_OUTER, 0, 1, 0, on_outer},
         {WIRE_MARK, 0, 1, 1, anchor_mark},   {WIRE_METER, 0, 1, 0, anchor_meter},
         {WIRE_PART, 0, 1, 0, leaving_lost},  {WIRE_PARTED, 0, 1, 0, leaving_parted},
+        {WIRE_ENTERED, 0, 1, 0, joining_entered},
     };
     struct process *process = processes_of_handle(&run->processes, handle);
     if (!process)

@@ -9,6 +9,7 @@
 #include "scheduler/anchor.h"
 #include "scheduler/drift.h"
 #include "scheduler/events.h"
+#include "scheduler/joining.h"
 #include "scheduler/knobs.h"
 #include "scheduler/leaving.h"
 #include "scheduler/numbers.h"
@@ -64,6 +65,7 @@ void run_send(struct run *run, const struct process *process, enum wire_type typ
 void run_send_stages(struct run *run, enum wire_type type, const void *payload);
 void run_send_start(struct run *run, const struct process *process); /* NULL = all stages */
 void run_send_knobs(struct run *run);
+void run_send_hold(struct run *run, const struct process *process); /* NULL = all stages */
 /* Hold because of `cause`; a run that holds for a worse cause keeps it. */
 void run_hold(struct run *run, enum hold_cause cause, const char *reason);
 void process_set_state(struct run *run, struct process *process, enum process_state state);
@@ -73,6 +75,9 @@ void run_check_done(struct run *run); /* all that are here may have trained all 
 
 /* ---- forming.c ---- */
 void forming_advance(struct run *run);  /* do what can be done now */
+void forming_spawn(struct run *run, struct process *process);
+void forming_assign(struct run *run, struct process *process);
+void forming_tell_roads(struct run *run); /* between processes that are loaded, both ends, once */
 void forming_deadline(struct run *run); /* the tick: the sentence, and the end of patience */
 void forming_waiting(const struct run *run, const struct process *process, char *out, size_t size); /* of one process */
 

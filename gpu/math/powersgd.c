@@ -295,6 +295,11 @@ int64_t powersgd_basis_count(const struct powersgd *p)
     return (knows_left(p) ? p->settings.rows : p->settings.columns) * p->settings.rank;
 }
 
+int64_t powersgd_rank(const struct powersgd *p)
+{
+    return p->settings.rank;
+}
+
 const float *powersgd_basis(const struct powersgd *p, uint64_t *rounds)
 {
     *rounds = p->rounds;

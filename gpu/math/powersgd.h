@@ -58,6 +58,7 @@ void powersgd_set_rank(struct powersgd *powersgd, int64_t rank);
 const float *powersgd_error(const struct powersgd *powersgd);
 /* Of who joins late: [powersgd_basis_count] floats and the number of rounds; its error is zero. */
 int64_t powersgd_basis_count(const struct powersgd *powersgd);
+int64_t powersgd_rank(const struct powersgd *powersgd); /* that is used; set it before powersgd_join */
 const float *powersgd_basis(const struct powersgd *powersgd, uint64_t *rounds);
 void powersgd_join(struct powersgd *powersgd, const float *basis, uint64_t rounds);
 

@@ -105,6 +105,31 @@ static int accept_agree(struct compute *compute, struct letter *letter)
     return agree_accept(compute, letter);
 }
 
+static int accept_road(struct compute *compute, struct letter *letter)
+{
+    return members_accept_road(compute, letter);
+}
+
+static int accept_join(struct compute *compute, struct letter *letter)
+{
+    return join_accept(compute, letter);
+}
+
+static int accept_enter(struct compute *compute, struct letter *letter)
+{
+    return join_accept_enter(compute, letter);
+}
+
+static int accept_pull(struct compute *compute, struct letter *letter)
+{
+    return join_accept_pull(compute, letter);
+}
+
+static int accept_state(struct compute *compute, struct letter *letter)
+{
+    return join_accept_state(compute, letter);
+}
+
 static int accept_start(struct compute *compute, struct letter *letter)
 {
     struct wire_start start;
@@ -175,6 +200,8 @@ static const struct {
     {WIRE_TIED, accept_tied}, {WIRE_SYNC, accept_sync},   {WIRE_START, accept_start}, {WIRE_HOLD, accept_hold},
     {WIRE_KNOB, accept_knob}, {WIRE_SAVE, accept_save},   {WIRE_AGREE, accept_agree}, {WIRE_CAPTURE, accept_capture}, {WIRE_USE, accept_use},
     {WIRE_PART, accept_part}, {WIRE_LEAVE, accept_leave}, {WIRE_HAVE, accept_have},
+    {WIRE_ROAD, accept_road}, {WIRE_JOIN, accept_join},   {WIRE_ENTER, accept_enter}, {WIRE_PULL, accept_pull},
+    {WIRE_STATE, accept_state},
 };
 
 int compute_accept(struct compute *compute, uint64_t at_most_ns)

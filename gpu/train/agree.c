@@ -11,6 +11,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "gpu/train/siblings.h"
@@ -41,6 +42,31 @@ static int announce(struct compute *compute, const struct wire_agree *agree)
     return err;
 }
 
+/* A replica joins by itself: nothing else may be agreed about while it is under way. */
+static int let_in(struct compute *compute, const struct fragment_round *round)
+{
+    struct siblings *siblings = compute->siblings;
+    struct entry wanted = siblings->wanted;
+    siblings->wanted = (struct entry){0};
+    const struct member *member = &siblings->members[wanted.replica];
+    bool agreed = siblings->next_entry.replica == wanted.replica && siblings->next_entry.life == wanted.life;
+    if (agreed || !member->coming || member->life != wanted.life)
+        return 0; /* it is in already, or dead */
+    siblings->agreed[0].from = siblings->self;
+    struct wire_agree *agree = &siblings->agreed[siblings->agreed_count++].is;
+    *agree = (struct wire_agree){.round = round->round, .name = AGREE_JOIN};
+    snprintf(agree->value, sizeof agree->value, "%u %" PRIu32, wanted.replica, wanted.life);
+    return announce(compute, agree);
+}
+
+static bool has_join(const struct siblings *siblings)
+{
+    for (int i = 0; i < siblings->agreed_count; i++)
+        if (strcmp(siblings->agreed[i].is.name, AGREE_JOIN) == 0)
+            return true;
+    return false;
+}
+
 int agree_send(struct compute *compute, const struct fragment_round *round)
 {
     struct siblings *siblings = compute->siblings;
@@ -48,6 +74,10 @@ int agree_send(struct compute *compute, const struct fragment_round *round)
     int err = 0;
     if (!compute->first || siblings->self != members_lowest(siblings))
         return 0;
+    if (siblings->wanted.life && siblings->agreed_count == 0 && round->applied + 2 <= siblings->fragments.last)
+        return let_in(compute, round);
+    if (has_join(siblings) || round->sent < siblings->next_entry.step)
+        return 0; /* who is let in has not heard what was said before */
     while (!err && siblings->agreed_count < KNOBS_MOST && drive_take_agreed_knob(compute, round->applied + 1, &knob)) {
         siblings->agreed[siblings->agreed_count].from = siblings->self;
         struct wire_agree *agree = &siblings->agreed[siblings->agreed_count++].is;
@@ -66,10 +96,11 @@ int agree_accept(struct compute *compute, const struct letter *letter)
     if (wire_decode(WIRE_AGREE, letter->payload, letter->bytes, &agree, NULL) < 0)
         BUG("the loop thread let a bad AGREE pass");
     int from = letter->road - MAIL_SIBLINGS;
-    if (members_has_left(siblings, from))
+    if (members_is_gone(siblings, from))
         return 0;
     /* Not: only from the lowest one. It may have heard sooner than we that those below it have left. */
-    if (!compute->first || from > siblings->self || !agree_takes(compute, agree.name) ||
+    bool known = agree_takes(compute, agree.name) || strcmp(agree.name, AGREE_JOIN) == 0;
+    if (!compute->first || from > siblings->self || !known ||
         siblings->agreed_count == KNOBS_MOST)
         return compute_halt(compute, compute->trained,
                             "replica %d wants %s = %s after round %" PRIu64 ", which is not for it to say here",
@@ -110,6 +141,20 @@ static bool is_possible(const struct siblings *siblings, const struct agreement 
            wanted->alpha <= 1;
 }
 
+/* Stamped from the next step on; it trains the one after that, so that it has a moment to hear of it. */
+static void adopt_join(struct compute *compute, const struct wire_agree *agree, uint64_t step)
+{
+    struct siblings *siblings = compute->siblings;
+    unsigned replica;
+    uint32_t life;
+    if (sscanf(agree->value, "%u %" SCNu32, &replica, &life) != 2 || replica >= (unsigned)siblings->replicas) {
+        compute_say(compute, EVENT_WARN, step, "join", "'%s' is no replica that could join", agree->value);
+        return;
+    }
+    if (siblings->members[replica].coming && siblings->members[replica].life == life)
+        siblings->next_entry = (struct entry){.replica = (uint16_t)replica, .life = life, .step = step + 2};
+}
+
 static void adopt(struct compute *compute, const struct wire_agree *agree, uint64_t step)
 {
     struct siblings *siblings = compute->siblings;
@@ -147,6 +192,8 @@ void agree_applied(struct compute *compute, uint64_t round, uint64_t step)
         const struct wire_agree *agree = &siblings->agreed[i].is;
         if (agree->round > round)
             siblings->agreed[kept++] = siblings->agreed[i];
+        else if (strcmp(agree->name, AGREE_JOIN) == 0)
+            adopt_join(compute, agree, step);
         else if (!drive_has_used(compute, agree->ledger))
             adopt(compute, agree, step);
     }
@@ -164,6 +211,33 @@ void agree_stamp(const struct compute *compute, struct wire_stamp *stamp)
     stamp->sync_merge = siblings->next.alpha;
     stamp->sync_since = siblings->next.fragments.since;
     stamp->sync_number = siblings->next.fragments.number;
+    stamp->join_replica = siblings->next_entry.replica;
+    stamp->join_life = siblings->next_entry.life;
+    stamp->join_step = siblings->next_entry.step;
+}
+
+int agree_enter(struct compute *compute, const struct wire_enter *enter)
+{
+    struct siblings *siblings = compute->siblings;
+    struct profile *profile = &compute->settings.profile;
+    struct agreement now = {.fragments = siblings->fragments, .rank = enter->sync_rank, .rate = enter->sync_rate,
+                            .alpha = enter->sync_merge};
+    now.fragments.every = enter->sync_every;
+    now.fragments.since = enter->sync_since;
+    now.fragments.number = enter->sync_number;
+    if (!is_possible(siblings, &now) || enter->step < 2 || enter->step > siblings->fragments.last)
+        return compute_halt(compute, 0, "the others begin step %" PRIu64 " with rounds every %u steps, rank %u: not possible here",
+                            enter->step, enter->sync_every, enter->sync_rank);
+    profile->sync_every = enter->sync_every;
+    profile->sync_rank = enter->sync_rank;
+    profile->sync_merge = (double)enter->sync_merge;
+    profile->outer_rate = (double)enter->sync_rate; /* not looked at without an outer optimiser */
+    siblings->next = now;
+    siblings->fragments = now.fragments;
+    siblings->entry = siblings->next_entry =
+        (struct entry){.replica = enter->replica, .life = enter->life, .step = enter->step};
+    siblings->began = enter->step - 1;
+    return 0;
 }
 
 int agree_follow(struct compute *compute)
@@ -184,5 +258,11 @@ int agree_follow(struct compute *compute)
     siblings->outer.rate = now.rate;
     siblings->outer.alpha = now.alpha;
     sync_set_rank(siblings->sync, now.rank);
+    struct entry entry = {.replica = stamp->join_replica, .life = stamp->join_life, .step = stamp->join_step};
+    if (entry.replica >= siblings->replicas)
+        return compute_halt(compute, compute->pass.step, "the stamp of step %" PRIu64 " lets replica %u in: there are %d",
+                            compute->pass.step, entry.replica, siblings->replicas);
+    if (entry.life && (entry.replica != siblings->entry.replica || entry.life != siblings->entry.life))
+        members_enter(siblings, &entry);
     return 0;
 }

@@ -210,11 +210,11 @@ static int load(struct compute *compute, struct why *why)
     return err ? err : siblings_load(compute, &shape, why);
 }
 
-static void tell_loaded(struct compute *compute)
+void compute_ready(struct compute *compute, enum ready_state state)
 {
     struct stage_shape shape = shape_of(&compute->settings, compute->slots);
     struct wire_ready ready = {
-        .state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = compute->memory_bytes};
+        .state = (uint8_t)state, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = compute->memory_bytes};
     compute_tell(compute, WIRE_READY, &ready, 0);
 }
 
@@ -267,8 +267,9 @@ static void *compute_main(void *arg)
     if (err) {
         tell_failed(compute, err, why.text);
     } else {
-        tell_loaded(compute);
-        run_passes(compute);
+        compute_ready(compute, READY_LOADED);
+        if (!join_is_due(compute) || join_run(compute) == 0)
+            run_passes(compute);
     }
     struct letter ended = {.type = MAIL_ENDED, .road = MAIL_CONTROL};
     mail_send(compute->mail, &ended, NULL);

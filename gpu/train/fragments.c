@@ -52,6 +52,13 @@ bool fragments_applied_at(const struct fragments *fragments, uint64_t step, stru
     return step >= (uint64_t)fragments->overlap && fragments_sent_at(fragments, step - (uint64_t)fragments->overlap, round);
 }
 
+uint64_t fragments_first_round(const struct fragments *fragments, uint64_t step)
+{
+    uint64_t every = (uint64_t)fragments->every, count = (uint64_t)fragments->count;
+    uint64_t counted = step > fragments->since ? step - fragments->since : 0;
+    return fragments->number + count * (counted / every) + (counted % every * count + every - 1) / every;
+}
+
 int fragments_in_flight(const struct fragments *fragments)
 {
     int64_t most = 1;

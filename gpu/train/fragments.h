@@ -46,6 +46,8 @@ int fragments_of_layer(const struct fragments *fragments, int64_t layer, int64_t
 bool fragments_sent_at(const struct fragments *fragments, uint64_t step, struct fragment_round *round);
 /* The round that is due after step t. */
 bool fragments_applied_at(const struct fragments *fragments, uint64_t step, struct fragment_round *round);
+/* The least number of a round that is sent after step t or a later one. */
+uint64_t fragments_first_round(const struct fragments *fragments, uint64_t step);
 /* Most rounds that are under way at a time. */
 int fragments_in_flight(const struct fragments *fragments);
 /* A number above those of all rounds up to the last step: the full exchange at the end counts from here. */

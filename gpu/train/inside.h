@@ -128,6 +128,7 @@ struct compute {
 /* ---- compute.c ---- */
 /* A letter to kedged; `payload` is the struct of `type`. */
 void compute_tell(struct compute *compute, enum wire_type type, const void *payload, uint64_t step);
+void compute_ready(struct compute *compute, enum ready_state state);
 void compute_say(struct compute *compute, enum event_level level, uint64_t step, const char *code, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* The stages do not agree any more: an alert, and ERR_INVALID to leave the pass with. */

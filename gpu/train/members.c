@@ -25,11 +25,22 @@ int members_lowest(const struct siblings *siblings)
     return lowest;
 }
 
-static int present(const struct siblings *siblings)
+bool members_is_gone(const struct siblings *siblings, int replica)
 {
-    int count = 0;
+    return siblings->members[replica].left && !siblings->members[replica].coming;
+}
+
+bool members_takes_part(const struct siblings *siblings, int replica, uint64_t round)
+{
+    return replica != siblings->self && !siblings->members[replica].left && round >= siblings->members[replica].from;
+}
+
+/* How many a round needs. */
+static int present(const struct siblings *siblings, uint64_t round)
+{
+    int count = 1;
     for (int r = 0; r < siblings->replicas; r++)
-        count += !siblings->members[r].left;
+        count += members_takes_part(siblings, r, round);
     return count;
 }
 
@@ -67,7 +78,7 @@ int members_tell(struct compute *compute, const struct wire_sync *what)
     struct siblings *siblings = compute->siblings;
     struct wire_have have = have_of(what);
     int err = 0;
-    if (present(siblings) < 3 || siblings->gradients || !post_has_all(siblings, what))
+    if (present(siblings, what->round) < 3 || siblings->gradients || !post_has_all(siblings, what))
         return 0;
     struct holding *holding = holding_of(siblings, &have, true);
     if (!holding)
@@ -78,7 +89,7 @@ int members_tell(struct compute *compute, const struct wire_sync *what)
     holding->who |= 1u << siblings->self;
     for (int r = 0; r < siblings->replicas && !err; r++) {
         struct letter letter;
-        if (r == siblings->self || siblings->members[r].left)
+        if (!members_takes_part(siblings, r, what->round))
             continue;
         letter = compute_letter(WIRE_HAVE, &have, 0, (enum mail_road)(MAIL_SIBLINGS + r), have.round, 0);
         err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
@@ -93,7 +104,7 @@ int members_accept_have(struct compute *compute, const struct letter *letter)
     struct wire_have have;
     if (wire_decode(WIRE_HAVE, letter->payload, letter->bytes, &have, NULL) < 0)
         BUG("the loop thread let a bad HAVE pass");
-    if (siblings->members[replica].left || present(siblings) < 3)
+    if (members_is_gone(siblings, replica) || present(siblings, have.round) < 3)
         return 0;
     struct holding *holding = siblings->gradients ? NULL : holding_of(siblings, &have, true);
     if (!holding)
@@ -108,10 +119,10 @@ int members_missing(const struct siblings *siblings, const struct wire_sync *wha
 {
     struct wire_have have = have_of(what);
     const struct holding *holding = holding_of(siblings, &have, false);
-    if (present(siblings) < 3 || siblings->gradients)
+    if (present(siblings, what->round) < 3 || siblings->gradients)
         return -1;
     for (int r = 0; r < siblings->replicas; r++)
-        if (r != siblings->self && !siblings->members[r].left && !(holding && holding->who >> r & 1))
+        if (members_takes_part(siblings, r, what->round) && !(holding && holding->who >> r & 1))
             return r;
     return -1;
 }
@@ -124,19 +135,51 @@ void members_release(struct siblings *siblings, const struct wire_sync *what)
         holding->used = false;
 }
 
+/* ---- coming again ---- */
+
+/* kedged says it before the road can stand: whatever the new life sends finds this done. */
+int members_accept_road(struct compute *compute, const struct letter *letter)
+{
+    struct wire_road road;
+    if (wire_decode(WIRE_ROAD, letter->payload, letter->bytes, &road, NULL) < 0)
+        BUG("the loop thread let a bad ROAD pass");
+    if (!compute->siblings || road.side != ROAD_SIBLING)
+        return 0;
+    struct member *member = &compute->siblings->members[road.replica];
+    if (road.life <= member->life)
+        return 0;
+    member->life = road.life;
+    member->coming = member->left;
+    member->received = 0;
+    return 0;
+}
+
+void members_enter(struct siblings *siblings, const struct entry *entry)
+{
+    struct member *member = &siblings->members[entry->replica];
+    siblings->entry = *entry;
+    if (!member->coming || member->life != entry->life)
+        return; /* it has died since then */
+    member->left = member->coming = false;
+    member->from = fragments_first_round(&siblings->fragments, entry->step);
+}
+
 /* ---- PART and LEAVE ---- */
 
 int members_accept_part(struct compute *compute, const struct letter *letter)
 {
-    const struct siblings *siblings = compute->siblings;
+    struct siblings *siblings = compute->siblings;
     struct wire_part part;
     if (wire_decode(WIRE_PART, letter->payload, letter->bytes, &part, NULL) < 0)
         BUG("the loop thread let a bad PART pass");
-    bool left = siblings->members[part.replica].left;
-    struct wire_parted parted = {.replica = part.replica, .decided = left,
-                                 .received = siblings->members[part.replica].received};
+    struct member *member = &siblings->members[part.replica];
+    if (part.life < member->life)
+        return 0; /* it is back since then */
+    bool left = members_is_gone(siblings, part.replica) && part.life == member->life;
+    struct wire_parted parted = {.replica = part.replica, .life = part.life, .decided = left,
+                                 .received = part.life == member->life ? member->received : 0};
     if (left)
-        parted.received = siblings->members[part.replica].counts;
+        parted.received = member->counts;
     compute_tell(compute, WIRE_PARTED, &parted, compute->trained);
     return 0;
 }
@@ -148,17 +191,20 @@ int members_accept_leave(struct compute *compute, const struct letter *letter)
     int err = 0;
     if (wire_decode(WIRE_LEAVE, letter->payload, letter->bytes, &leave, NULL) < 0)
         BUG("the loop thread let a bad LEAVE pass");
-    if (siblings->members[leave.replica].left)
+    struct member *member = &siblings->members[leave.replica];
+    if (members_is_gone(siblings, leave.replica) || leave.life < member->life)
         return 0;
-    if (leave.count > siblings->members[leave.replica].received)
+    if (leave.count > member->received)
         return compute_halt(compute, compute->trained,
                             "%" PRIu64 " contributions of replica %u are to count, and only %" PRIu64 " came here",
-                            leave.count, leave.replica, siblings->members[leave.replica].received);
-    siblings->members[leave.replica].left = true;
-    siblings->members[leave.replica].counts = leave.count;
+                            leave.count, leave.replica, member->received);
+    member->left = true;
+    member->coming = false;
+    member->counts = leave.count;
     for (int i = 0; i < siblings->slots; i++) {
         struct incoming *at = &siblings->incoming[leave.replica * siblings->slots + i];
-        at->used = at->used && at->number && at->number <= leave.count;
+        if (at->life == member->life) /* of a former life is here what counts */
+            at->used = at->used && at->number && at->number <= leave.count;
     }
     agree_leave(compute, leave.replica);
     for (int i = 0; i < siblings->replicas * siblings->slots && !err; i++)

@@ -15,7 +15,7 @@ int post_send(struct compute *compute, const struct wire_sync *what, const uint8
     int err = 0;
     for (int r = 0; r < siblings->replicas && !err; r++) {
         struct wire_sync piece = *what;
-        if (r == siblings->self || members_has_left(siblings, r))
+        if (!members_takes_part(siblings, r, what->round))
             continue;
         do { /* also when there is nothing in it: the word that it is empty */
             uint64_t left = what->total - piece.offset;
@@ -53,7 +53,7 @@ static struct incoming *begin(const struct siblings *siblings, int replica, cons
         if (at->used)
             continue;
         uint8_t *bytes = at->bytes;
-        *at = (struct incoming){.used = true, .is = *what, .bytes = bytes};
+        *at = (struct incoming){.used = true, .life = siblings->members[replica].life, .is = *what, .bytes = bytes};
         return at;
     }
     return NULL;
@@ -66,7 +66,7 @@ int post_accept(struct compute *compute, const struct letter *letter)
     struct wire_sync piece;
     if (wire_decode(WIRE_SYNC, letter->payload, letter->bytes, &piece, NULL) < 0)
         BUG("the loop thread let a bad piece of a contribution pass");
-    if (members_has_left(siblings, replica))
+    if (members_is_gone(siblings, replica))
         return 0;
     struct incoming *at = find(siblings, replica, &piece);
     if (!at && piece.offset == 0 && piece.total <= siblings->most_bytes)
@@ -95,8 +95,8 @@ const struct incoming *post_find(const struct siblings *siblings, int replica, c
 static int missing(const struct siblings *siblings, const struct wire_sync *what)
 {
     for (int r = 0; r < siblings->replicas; r++) {
-        const struct incoming *at = r == siblings->self || members_has_left(siblings, r) ? NULL : find(siblings, r, what);
-        if (r != siblings->self && !members_has_left(siblings, r) && (!at || !at->number))
+        const struct incoming *at = members_takes_part(siblings, r, what->round) ? find(siblings, r, what) : NULL;
+        if (members_takes_part(siblings, r, what->round) && (!at || !at->number))
             return r;
     }
     return -1;

@@ -26,7 +26,8 @@ static void check_ready(struct worker *worker)
     bool downstream = worker->assign.stage + 1 == worker->assign.stages || roads_stand(worker->roads, MAIL_DOWNSTREAM);
     bool siblings = true;
     for (int r = 0; r < worker->assign.replicas; r++)
-        siblings &= r == worker->assign.replica || roads_stand(worker->roads, (enum mail_road)(MAIL_SIBLINGS + r));
+        siblings &= r == worker->assign.replica || !(worker->assign.members >> r & 1) ||
+                    roads_stand(worker->roads, (enum mail_road)(MAIL_SIBLINGS + r));
     if (worker->ready.state != READY_LOADED || !upstream || !downstream || !siblings)
         return;
     worker->ready.state = READY_ROADS;
@@ -112,7 +113,8 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
     } allowed[] = {{WIRE_STAMP, MAIL_UPSTREAM}, {WIRE_ACT, MAIL_UPSTREAM},    {WIRE_CODEC_STATE, MAIL_UPSTREAM},
                    {WIRE_TIED, MAIL_UPSTREAM},  {WIRE_GRAD, MAIL_DOWNSTREAM}, {WIRE_TIED, MAIL_DOWNSTREAM},
                    {WIRE_CODEC_STATE, MAIL_DOWNSTREAM},
-                   {WIRE_SYNC, MAIL_SIBLINGS},  {WIRE_AGREE, MAIL_SIBLINGS}, {WIRE_HAVE, MAIL_SIBLINGS}};
+                   {WIRE_SYNC, MAIL_SIBLINGS},  {WIRE_AGREE, MAIL_SIBLINGS}, {WIRE_HAVE, MAIL_SIBLINGS},
+                   {WIRE_ENTER, MAIL_SIBLINGS}, {WIRE_PULL, MAIL_SIBLINGS}, {WIRE_STATE, MAIL_SIBLINGS}};
     uint8_t place = side < MAIL_SIBLINGS ? (uint8_t)side : MAIL_SIBLINGS;
     union { /* only the check counts */
         struct wire_stamp stamp;
@@ -123,6 +125,9 @@ static int on_data(enum mail_road side, const struct frame_header *header, const
         struct wire_sync sync;
         struct wire_agree agree;
         struct wire_have have;
+        struct wire_enter enter;
+        struct wire_pull pull;
+        struct wire_state state;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;
@@ -286,6 +291,15 @@ static void take_parted(struct worker *worker, const struct letter *letter)
     control_send(worker->control, WIRE_PARTED, &parted);
 }
 
+static void take_entered(struct worker *worker, const struct letter *letter)
+{
+    struct wire_entered entered;
+    if (wire_decode(WIRE_ENTERED, letter->payload, letter->bytes, &entered, NULL) < 0)
+        BUG("an ENTERED of our own cannot be read");
+    worker->entered = entered;
+    control_send(worker->control, WIRE_ENTERED, &entered);
+}
+
 static void take_failed(struct worker *worker, const struct letter *letter)
 {
     char text[600];
@@ -313,7 +327,7 @@ static void take_letter(struct worker *worker, struct letter *letter)
         {WIRE_SAMPLE, send_sample},       {WIRE_READY, take_ready},   {WIRE_DONE, take_done},   {WIRE_EVENT, take_event},
         {WIRE_KNOB_USED, take_knob_used}, {WIRE_OUTER, take_outer},   {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
         {WIRE_SAVED, take_saved},         {WIRE_MARK, take_mark},     {WIRE_METER, take_meter},
-        {WIRE_PARTED, take_parted},
+        {WIRE_PARTED, take_parted},       {WIRE_ENTERED, take_entered},
     };
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
         if (takers[i].type == letter->type) {

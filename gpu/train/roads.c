@@ -118,11 +118,12 @@ static int on_up(struct link *link, const struct wire_hello *peer, void *arg, st
 {
     struct end *end = arg;
     struct roads *roads = end->roads;
-    (void)link;
     int err = check_peer(roads, peer, why);
     if (err)
         return err;
     struct side *side = end->side == STRANGER ? side_of_peer(roads, peer->name) : &roads->sides[end->side];
+    if (side && end->side == STRANGER && side->road.life && link_peer_incarnation(link) > side->road.life)
+        side = NULL; /* a newer life: kedged has not told us of it yet */
     if (side && strcmp(side->road.peer, peer->name) != 0)
         return why_set(why, ERR_REFUSED, "%s answers where %s should be", peer->name, side->road.peer);
     if (side && (peer->role == ROLE_ANCHOR) != (side == &roads->sides[MAIL_ANCHOR]))
@@ -276,6 +277,20 @@ static void on_deadline(void *arg)
     lose(side, ERR_TIMEOUT, reason);
 }
 
+/* Its peer is started again: the old road ends by itself. */
+static void forget(struct side *side)
+{
+    struct end *end = side->end;
+    side->end = NULL;
+    side->up = side->lost = false;
+    side->pause_ns = PAUSE_FIRST_NS;
+    if (!end)
+        return;
+    end->side = STRANGER;
+    end->up = false;
+    link_close(end->link, 0, "this process has a newer life", CLOCK_SECOND);
+}
+
 void roads_expect(struct roads *roads, const struct wire_road *road)
 {
     static const uint8_t sides[] = {[ROAD_UPSTREAM] = MAIL_UPSTREAM,
@@ -287,6 +302,8 @@ void roads_expect(struct roads *roads, const struct wire_road *road)
            (road->side == ROAD_STAGE && road->index >= MAIL_PROCESSES));
     int nth = road->side == ROAD_SIBLING ? road->replica : road->side == ROAD_STAGE ? road->index : 0;
     struct side *side = &roads->sides[sides[road->side] + nth];
+    if (road->side == ROAD_SIBLING && road->life > side->road.life)
+        forget(side);
     if (side->up || side->lost || roads->closing)
         return;
     side->road = *road;
@@ -298,7 +315,8 @@ void roads_expect(struct roads *roads, const struct wire_road *road)
     }
     for (int i = 0; i < ENDS_MOST; i++) {
         struct end *end = &roads->ends[i];
-        if (end->roads && end->up && end->side == STRANGER && strcmp(link_peer(end->link)->name, road->peer) == 0) {
+        if (end->roads && end->up && end->side == STRANGER && strcmp(link_peer(end->link)->name, road->peer) == 0 &&
+            (!road->life || link_peer_incarnation(end->link) == road->life)) {
             adopt(side, end);
             return;
         }
@@ -321,9 +339,11 @@ void roads_incoming(struct roads *roads, struct road *road, const char *from)
         log_at(LOG_WARN, "roads", "a connection cannot be taken: %s", why.text);
 }
 
-void roads_drop(struct roads *roads, enum mail_road index, const char *reason)
+void roads_drop(struct roads *roads, enum mail_road index, uint32_t life, const char *reason)
 {
     struct side *side = &roads->sides[index];
+    if (side->road.life > life)
+        return; /* a newer one has come since */
     side->lost = true;
     side->up = false;
     loop_timer_unset(side->redial);

@@ -44,7 +44,7 @@ void roads_free(struct roads *roads);
 void roads_expect(struct roads *roads, const struct wire_road *road); /* also again, with another address */
 void roads_incoming(struct roads *roads, struct road *road, const char *from);
 /* Give the road up: nothing comes from it any more, and `lost` is not called. */
-void roads_drop(struct roads *roads, enum mail_road side, const char *reason);
+void roads_drop(struct roads *roads, enum mail_road side, uint32_t life, const char *reason); /* of that life or an older one */
 int roads_send(struct roads *roads, const struct letter *letter); /* takes the payload over; ERR_GONE, ERR_FULL */
 bool roads_stand(const struct roads *roads, enum mail_road side);
 /* For the compute thread. */

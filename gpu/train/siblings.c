@@ -139,6 +139,10 @@ void siblings_bounds(const struct profile *profile, const struct stage_shape *sh
     size_t count = (size_t)(replicas - 1) * (size_t)slots_of(profile);
     *letters = count * (pieces + 1) + KNOBS_MOST; /* each with a HAVE */
     *bytes = count * (contribution + pieces * 128);
+    if (!averages_gradients(profile)) { /* one that joins asks, and gets answers */
+        *letters += 4 * (size_t)replicas + join_most_bytes() / WIRE_SYNC_BYTES;
+        *bytes += join_most_bytes() + 4 * (size_t)replicas * 128;
+    }
     siblings_list_clear(&list);
 }
 
@@ -159,6 +163,12 @@ static void set_weights(void *arg, int tensor, const float *values)
 static struct sync_weights weights_of(struct compute *compute)
 {
     return (struct sync_weights){get_weights, set_weights, compute};
+}
+
+void siblings_take(struct compute *compute)
+{
+    struct sync_weights weights = weights_of(compute);
+    sync_take(compute->siblings->sync, &weights);
 }
 
 static int64_t largest_tensor(const struct siblings_list *list)
@@ -222,6 +232,9 @@ int siblings_load(struct compute *compute, const struct stage_shape *shape, stru
         .most_bytes = most_bytes(profile, &list),
     };
     list.index = NULL;
+    for (int r = 0; r < made->replicas; r++)
+        made->members[r].left = r != made->self && !(compute->settings.assign.members >> r & 1);
+    made->ended = mem_array((size_t)made->fragments.count, sizeof *made->ended);
     made->holdings = 4 * made->slots + 2;
     made->holding = mem_array((size_t)made->holdings, sizeof *made->holding);
     made->flights = made->gradients ? 1 : fragments_in_flight(&made->fragments);
@@ -235,6 +248,8 @@ int siblings_load(struct compute *compute, const struct stage_shape *shape, stru
         struct sync_weights weights = weights_of(compute);
         sync_begin(made->sync, &weights);
     }
+    if (!err && !(compute->settings.assign.members >> made->self & 1))
+        err = join_new(compute, why);
     if (!err)
         count_memory(compute, &list);
     siblings_list_clear(&list);
@@ -250,6 +265,8 @@ void siblings_free(struct siblings *siblings)
     for (int i = 0; siblings->flight && i < siblings->flights; i++)
         mem_large_free(siblings->flight[i].bytes);
     mem_large_free(siblings->values);
+    mem_free(siblings->ended);
+    join_free(siblings);
     sync_free(siblings->sync);
     mem_free(siblings->incoming);
     mem_free(siblings->holding);
@@ -270,7 +287,8 @@ static int contribute(struct compute *compute, struct flight *flight)
 {
     struct siblings *siblings = compute->siblings;
     struct sync_weights weights = weights_of(compute);
-    uint64_t every = (uint64_t)siblings->fragments.every, steps = flight->is.sent < every ? flight->is.sent : every;
+    uint64_t every = (uint64_t)siblings->fragments.every, trained = flight->is.sent - siblings->began;
+    uint64_t steps = trained < every ? trained : every;
     flight->own = (struct wire_sync){.round = flight->is.round, .purpose = SYNC_ROUND, .exchange = (uint8_t)flight->exchange,
                                      .fragment = (uint16_t)flight->is.fragment, .tokens = tokens_of(compute, steps)};
     flight->own.total = sync_contribute(siblings->sync, flight->is.fragment, flight->exchange, &weights, flight->bytes);
@@ -314,14 +332,14 @@ static int take_exchange(struct compute *compute, struct flight *flight)
 
 static bool is_decided(const struct siblings *siblings, const struct flight *flight)
 {
-    return flight->failed || flight->exchange == sync_exchanges(siblings->sync, flight->is.fragment);
+    return flight->failed || flight->foreign || flight->exchange == sync_exchanges(siblings->sync, flight->is.fragment);
 }
 
 static int finish_round(struct compute *compute, struct flight *flight, uint64_t step)
 {
     struct siblings *siblings = compute->siblings;
     struct sync_weights weights = weights_of(compute);
-    int err = 0;
+    int err = flight->foreign ? join_finish(compute, flight) : 0;
     while (!err && !is_decided(siblings, flight))
         err = take_exchange(compute, flight);
     if (err)
@@ -331,7 +349,10 @@ static int finish_round(struct compute *compute, struct flight *flight, uint64_t
     struct wire_outer outer = {.round = flight->is.round, .step = step, .fragment = (uint16_t)flight->is.fragment,
                                .skipped = flight->failed, .contributors = (uint16_t)flight->contributors,
                                .hash = sync_hash(siblings->sync, flight->is.fragment), .sent_bytes = flight->own.total};
-    compute_tell(compute, WIRE_OUTER, &outer, step);
+    siblings->ended[outer.fragment].round = outer.round;
+    siblings->ended[outer.fragment].hash = outer.hash;
+    if (!flight->foreign)
+        compute_tell(compute, WIRE_OUTER, &outer, step);
     flight->used = false;
     agree_applied(compute, flight->is.round, step);
     return 0;
@@ -413,6 +434,8 @@ int siblings_after_step(struct compute *compute, uint64_t step)
         err = send_round(compute, &round);
     if (!err && siblings->fragments.overlap == 0)
         err = finish_due(compute, step);
+    if (!err && siblings->entry.life && siblings->entry.step == step + 1)
+        err = join_tell(compute);
     if (!err && step == siblings->fragments.last)
         err = exchange_all(compute, step);
     return err;

@@ -15,6 +15,7 @@
 
 struct incoming { /* one contribution of a sibling */
     bool used;
+    uint32_t life;       /* of its replica */
     struct wire_sync is; /* without its body */
     uint64_t have;       /* bytes of is.total */
     uint64_t number;     /* among those of its replica, from 1 on; 0 = not whole yet */
@@ -31,11 +32,27 @@ struct holding {
 
 struct flight { /* a round that we have sent and not yet applied */
     bool used, failed;
+    bool foreign; /* it was under way when we joined: what comes of it is copied */
     struct fragment_round is;
     int exchange, contributors;
     struct wire_sync own; /* what we sent in that exchange */
     uint8_t *bytes;
 };
+
+struct member { /* one of the other replicas */
+    bool left, coming;         /* coming: it was started again; what it sends is kept, and it is not waited for yet */
+    uint32_t life;             /* incarnation */
+    uint64_t from;             /* first round that needs it */
+    uint64_t received, counts; /* contributions of this life; counts: of who left */
+};
+
+struct entry { /* a replica that is let in: the newest */
+    uint16_t replica;
+    uint32_t life; /* 0 = none */
+    uint64_t step; /* that it trains first */
+};
+
+struct copy; /* join.c: what one that joins is copying */
 
 struct agreement { /* what may change while a run goes on, on all replicas at the same step */
     struct fragments fragments;
@@ -51,7 +68,11 @@ struct siblings {
     struct agreement next;      /* first stage: what the next stamp says */
     struct { struct wire_agree is; int from; } agreed[KNOBS_MOST]; /* said or heard, of rounds that are not applied yet */
     int agreed_count;
-    struct { bool left; uint64_t received, counts; } members[PROFILE_MAX_REPLICAS]; /* counts: contributions of who left */
+    struct member members[PROFILE_MAX_REPLICAS];
+    struct entry wanted, next_entry, entry; /* kedged's wish; what the next stamp says; the newest that was followed */
+    struct { uint64_t round, hash; } *ended; /* [fragments.count]: the newest round that has ended; 0 = none */
+    uint64_t began;      /* steps before our first one */
+    struct copy *copy;   /* NULL: we did not join */
     struct holding *holding; /* [holdings] */
     int holdings;
     int64_t most_rank;
@@ -79,6 +100,8 @@ struct siblings_list { /* what is exchanged, from profile and shape alone */
 void siblings_list(const struct profile *profile, const struct stage_shape *shape, struct siblings_list *list);
 void siblings_list_clear(struct siblings_list *list);
 
+void siblings_take(struct compute *compute); /* the weights become the common copy */
+
 /* ---- post.c ---- */
 int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes);
 int post_accept(struct compute *compute, const struct letter *letter);
@@ -93,7 +116,11 @@ bool post_has_all(const struct siblings *siblings, const struct wire_sync *what)
 void post_release(struct siblings *siblings, const struct wire_sync *own);
 
 /* ---- members.c ---- */
-bool members_has_left(const struct siblings *siblings, int replica);
+bool members_has_left(const struct siblings *siblings, int replica); /* not counted */
+bool members_is_gone(const struct siblings *siblings, int replica);  /* and what it says is of no use */
+bool members_takes_part(const struct siblings *siblings, int replica, uint64_t round); /* a sibling that the round needs */
+int members_accept_road(struct compute *compute, const struct letter *letter); /* an old or a new life of a sibling */
+void members_enter(struct siblings *siblings, const struct entry *entry);
 int members_lowest(const struct siblings *siblings); /* who speaks for all */
 int members_accept_part(struct compute *compute, const struct letter *letter);
 int members_accept_leave(struct compute *compute, const struct letter *letter);
@@ -104,12 +131,27 @@ int members_tell(struct compute *compute, const struct wire_sync *what);
 int members_missing(const struct siblings *siblings, const struct wire_sync *what);
 void members_release(struct siblings *siblings, const struct wire_sync *what);
 
+/* ---- join.c ---- */
+bool join_is_due(const struct compute *compute); /* we join, and have not yet */
+int join_run(struct compute *compute); /* before the first pass: what the others have, as they let us in */
+int join_finish(struct compute *compute, struct flight *flight); /* a round that the others began without us */
+int join_accept(struct compute *compute, const struct letter *letter);  /* JOIN */
+int join_accept_enter(struct compute *compute, const struct letter *letter);
+int join_accept_pull(struct compute *compute, const struct letter *letter);
+int join_accept_state(struct compute *compute, const struct letter *letter);
+int join_tell(struct compute *compute); /* one of them has been let in with this step: what it must know */
+size_t join_most_bytes(void);           /* of an answer */
+int join_new(struct compute *compute, struct why *why);
+void join_free(struct siblings *siblings);
+
 /* ---- agree.c ---- */
+#define AGREE_JOIN "replicas.join" /* a name of an AGREE beside settings: value "REPLICA LIFE" is let in */
 struct agreement agreement_of(const struct profile *profile); /* in siblings.c */
 int agree_send(struct compute *compute, const struct fragment_round *round); /* before what this round sends */
 int agree_accept(struct compute *compute, const struct letter *letter);
 void agree_applied(struct compute *compute, uint64_t round, uint64_t step);
 void agree_leave(struct compute *compute, int replica); /* what it said for rounds that it is not in */
 int agree_follow(struct compute *compute); /* the stamp of the pass */
+int agree_enter(struct compute *compute, const struct wire_enter *enter); /* what the others agreed about before we joined */
 
 #endif

@@ -110,7 +110,9 @@ static void tell_state(struct worker *worker)
                  &(struct wire_ready){.state = READY_LOADED,
                                       .parameters = worker->ready.parameters,
                                       .memory_bytes = worker->ready.memory_bytes});
-    if (worker->ready.state == READY_ROADS)
+    if (worker->entered.life)
+        control_send(worker->control, WIRE_ENTERED, &worker->entered);
+    if (worker->ready.state >= READY_ROADS)
         control_send(worker->control, WIRE_READY, &worker->ready);
     if (worker->saved.file[0])
         control_send(worker->control, WIRE_SAVED, &worker->saved);
@@ -208,7 +210,7 @@ static int take_part(struct worker *worker, const void *message, struct why *why
     const struct wire_part *part = message;
     int err = check_sibling(worker, "PART", part->replica, why);
     if (!err)
-        roads_drop(worker->roads, (enum mail_road)(MAIL_SIBLINGS + part->replica), "this replica leaves the run");
+        roads_drop(worker->roads, (enum mail_road)(MAIL_SIBLINGS + part->replica), part->life, "this replica leaves the run");
     return err;
 }
 
@@ -216,6 +218,14 @@ static int take_leave(struct worker *worker, const void *message, struct why *wh
 {
     const struct wire_leave *leave = message;
     return check_sibling(worker, "LEAVE", leave->replica, why);
+}
+
+static int take_join(struct worker *worker, const void *message, struct why *why)
+{
+    const struct wire_join *join = message;
+    if (worker->compute && join->replica == worker->assign.replica)
+        return 0;
+    return check_sibling(worker, "JOIN", join->replica, why);
 }
 
 static int take_stop(struct worker *worker, const void *message, struct why *why)
@@ -261,11 +271,11 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         bool computes; /* goes on to the compute thread */
         int (*take)(struct worker *worker, const void *message, struct why *why);
     } takers[] = {
-        {WIRE_ASSIGN, false, take_assign}, {WIRE_ROAD, false, take_road},   {WIRE_STOP, false, take_stop},
+        {WIRE_ASSIGN, false, take_assign}, {WIRE_ROAD, true, take_road},   {WIRE_STOP, false, take_stop},
         {WIRE_START, true, take_start},    {WIRE_HOLD, true, take_nothing}, {WIRE_KNOB, true, take_nothing},
         {WIRE_SAVE, true, take_nothing},   {WIRE_CAPTURE, true, take_nothing}, {WIRE_USE, true, take_nothing},
         {WIRE_GRANT, false, take_grant},
-        {WIRE_PART, true, take_part},      {WIRE_LEAVE, true, take_leave},
+        {WIRE_PART, true, take_part},      {WIRE_LEAVE, true, take_leave},   {WIRE_JOIN, true, take_join},
     };
     union {
         struct wire_assign assign;
@@ -280,6 +290,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         struct wire_grant grant;
         struct wire_part part;
         struct wire_leave leave;
+        struct wire_join join;
     } decoded;
     struct worker *worker = arg;
     size_t i = 0;

@@ -163,6 +163,95 @@ const float *sync_common(const struct sync *sync, int tensor)
     return sync->tensors[tensor].common;
 }
 
+void sync_take(struct sync *sync, const struct sync_weights *weights)
+{
+    for (int i = 0; i < sync->count; i++)
+        weights->set(weights->arg, i, sync->tensors[i].common);
+}
+
+/* ---- a fragment as it is, for one that joins ---- */
+
+enum part { PART_COMMON, PART_MOMENTUM, PART_ROUNDS, PART_RANK, PART_BASIS, PARTS };
+
+/* The basis has room for the most columns of the longer side, as it does in memory. */
+static size_t part_bytes(const struct tensor *tensor, int part)
+{
+    int64_t side = tensor->is.rows > tensor->is.columns ? tensor->is.rows : tensor->is.columns;
+    if (part <= PART_MOMENTUM)
+        return (size_t)tensor->count * sizeof(float);
+    if (!tensor->powersgd)
+        return 0;
+    return part == PART_BASIS ? (size_t)(side * tensor->is.rank) * sizeof(float) : sizeof(uint64_t);
+}
+
+static const void *part_of(const struct tensor *tensor, int part, uint64_t *number)
+{
+    const float *basis = tensor->powersgd ? powersgd_basis(tensor->powersgd, number) : NULL;
+    if (part == PART_RANK)
+        *number = (uint64_t)powersgd_rank(tensor->powersgd);
+    return part == PART_COMMON ? tensor->common : part == PART_MOMENTUM ? tensor->momentum : part == PART_BASIS ? basis : (const void *)number;
+}
+
+size_t sync_state_bytes(const struct sync *sync, int fragment)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < sync->count; i++)
+        for (int part = 0; part < PARTS && sync->tensors[i].is.fragment == fragment; part++)
+            bytes += part_bytes(&sync->tensors[i], part);
+    return bytes;
+}
+
+void sync_state_get(const struct sync *sync, int fragment, size_t offset, size_t count, uint8_t *out)
+{
+    size_t at = 0, end = offset + count; /* of the part, in all bytes; of what is wanted */
+    for (int i = 0; i < sync->count; i++)
+        for (int part = 0; part < PARTS && sync->tensors[i].is.fragment == fragment; part++) {
+            uint64_t number;
+            size_t bytes = part_bytes(&sync->tensors[i], part);
+            size_t first = offset > at ? offset - at : 0, last = end > at ? end - at : 0;
+            last = last < bytes ? last : bytes;
+            if (first < last)
+                memcpy(out + (at + first - offset), (const uint8_t *)part_of(&sync->tensors[i], part, &number) + first, last - first);
+            at += bytes;
+        }
+}
+
+static int put_basis(struct tensor *tensor, const uint8_t *at, struct why *why)
+{
+    uint64_t rounds, rank;
+    memcpy(&rounds, at, sizeof rounds);
+    memcpy(&rank, at + sizeof rounds, sizeof rank);
+    if (rank < 1 || rank > (uint64_t)tensor->is.rank)
+        return why_set(why, ERR_INVALID, "a basis of rank %" PRIu64 "; the most is %" PRId64, rank, tensor->is.rank);
+    powersgd_drop(tensor->powersgd);
+    powersgd_set_rank(tensor->powersgd, (int64_t)rank);
+    powersgd_join(tensor->powersgd, (const float *)(const void *)(at + sizeof rounds + sizeof rank), rounds);
+    return 0;
+}
+
+int sync_state_put(struct sync *sync, int fragment, const uint8_t *bytes, size_t count, struct why *why)
+{
+    if (count != sync_state_bytes(sync, fragment))
+        return why_set(why, ERR_INVALID, "fragment %d has %zu bytes, not %zu", fragment, sync_state_bytes(sync, fragment), count);
+    for (int i = 0; i < sync->count; i++) {
+        struct tensor *tensor = &sync->tensors[i];
+        size_t values = (size_t)tensor->count * sizeof(float);
+        if (tensor->is.fragment != fragment)
+            continue;
+        memcpy(tensor->common, bytes, values);
+        memcpy(tensor->momentum, bytes + values, values);
+        bytes += 2 * values;
+        if (tensor->error)
+            memset(tensor->error, 0, values);
+        int err = tensor->powersgd ? put_basis(tensor, bytes, why) : 0;
+        if (err)
+            return err;
+        for (int part = PART_ROUNDS; part < PARTS; part++)
+            bytes += part_bytes(tensor, part);
+    }
+    return 0;
+}
+
 /* ---- what a tensor sends in an exchange ---- */
 
 int sync_exchanges(const struct sync *sync, int fragment)

@@ -63,6 +63,13 @@ uint64_t sync_memory(const struct sync_settings *settings, const struct sync_ten
 /* The common copy begins as the local weights, which are the same everywhere. */
 void sync_begin(struct sync *sync, const struct sync_weights *weights);
 
+/* ---- one that joins: a fragment as it is between two rounds. Common copy and outer momentum of its tensors, bases with their rank
+ * and number of rounds; errors are not part of it. With it errors are zero. ---- */
+size_t sync_state_bytes(const struct sync *sync, int fragment);
+void sync_state_get(const struct sync *sync, int fragment, size_t offset, size_t count, uint8_t *out);
+int sync_state_put(struct sync *sync, int fragment, const uint8_t *bytes, size_t count, struct why *why);
+void sync_take(struct sync *sync, const struct sync_weights *weights); /* the local weights become the common copy */
+
 /* ---- a round of a fragment ---- */
 /* Of every tensor from its next round on: at most the rank that it began with, less where it has fewer. */
 void sync_set_rank(struct sync *sync, int64_t rank);

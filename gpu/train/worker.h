@@ -47,6 +47,7 @@ struct worker {
 
     struct wire_ready ready; /* state 0: not loaded yet */
     struct wire_saved saved; /* the newest weights; file "" = none yet */
+    struct wire_entered entered; /* life 0: nobody was let in */
     bool started, done, ended, broken, stopping, control_over, roads_over;
     uint64_t newest_step;            /* that a sample told of */
     uint64_t done_step, busy_ns;     /* busy_ns: when a pass last moved */

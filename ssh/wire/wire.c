@@ -49,14 +49,14 @@ static const struct wire_field process_fields[] = {
 static const struct wire_field assign_fields[] = {
     FIELD(assign, replica), FIELD(assign, replicas), FIELD(assign, stage), FIELD(assign, stages), FIELD(assign, first_layer), FIELD(assign, layers),
     FIELD(assign, in_flight), FIELD(assign, threads), FIELD(assign, uplink_bps), FIELD(assign, first_step),
-    FIELD(assign, settings),
+    FIELD(assign, members), FIELD(assign, settings),
 };
 static const struct wire_field road_fields[] = {
     FIELD(road, peer), FLAG(road, dial), RANGE(road, side, ROAD_UPSTREAM, ROAD_STAGE), FIELD(road, replica), FIELD(road, index),
-    FIELD(road, address),
+    FIELD(road, life), FIELD(road, address),
 };
 static const struct wire_field ready_fields[] = {
-    RANGE(ready, state, READY_LOADED, READY_ROADS), FIELD(ready, parameters), FIELD(ready, memory_bytes),
+    RANGE(ready, state, READY_LOADED, READY_JOINED), FIELD(ready, parameters), FIELD(ready, memory_bytes),
 };
 static const struct wire_field start_fields[] = {FIELD(start, first_step), FIELD(start, last_step)};
 static const struct wire_field hold_fields[] = {FIELD(hold, reason)};
@@ -80,6 +80,7 @@ static const struct wire_field stamp_fields[] = {
     FIELD(stamp, learning_rate), FIELD(stamp, clip_scale), FLAG(stamp, apply), FIELD(stamp, mask_rate),
     FIELD(stamp, codec_version), FIELD(stamp, sync_every), FIELD(stamp, sync_rank), FIELD(stamp, sync_rate),
     FIELD(stamp, sync_merge), FIELD(stamp, sync_since), FIELD(stamp, sync_number),
+    FIELD(stamp, join_replica), FIELD(stamp, join_life), FIELD(stamp, join_step),
     FLAG(stamp, capture), FIELD(stamp, basis), FIELD(stamp, mix),
 };
 static const struct wire_field act_fields[] = {
@@ -114,11 +115,26 @@ static const struct wire_field sync_fields[] = {
 static const struct wire_field agree_fields[] = {
     FIELD(agree, round), FIELD(agree, ledger), FIELD(agree, name), FIELD(agree, value),
 };
-static const struct wire_field part_fields[] = {FIELD(part, replica)};
-static const struct wire_field parted_fields[] = {FIELD(parted, replica), FIELD(parted, received), FLAG(parted, decided)};
-static const struct wire_field leave_fields[] = {FIELD(leave, replica), FIELD(leave, count)};
+static const struct wire_field part_fields[] = {FIELD(part, replica), FIELD(part, life)};
+static const struct wire_field parted_fields[] = {FIELD(parted, replica), FIELD(parted, life), FIELD(parted, received),
+                                                  FLAG(parted, decided)};
+static const struct wire_field leave_fields[] = {FIELD(leave, replica), FIELD(leave, life), FIELD(leave, count)};
 static const struct wire_field have_fields[] = {
     FIELD(have, round), RANGE(have, purpose, SYNC_ROUND, SYNC_FINAL), FLAG(have, exchange), FIELD(have, fragment),
+};
+static const struct wire_field join_fields[] = {FIELD(join, replica), FIELD(join, life)};
+static const struct wire_field enter_fields[] = {
+    FIELD(enter, replica), FIELD(enter, life), FIELD(enter, step), FIELD(enter, round), FIELD(enter, sync_every),
+    FIELD(enter, sync_rank), FIELD(enter, sync_rate), FIELD(enter, sync_merge), FIELD(enter, sync_since),
+    FIELD(enter, sync_number),
+};
+static const struct wire_field entered_fields[] = {
+    FIELD(entered, replica), FIELD(entered, life), FIELD(entered, step), FIELD(entered, round),
+};
+static const struct wire_field pull_fields[] = {FIELD(pull, fragment), FIELD(pull, offset)};
+static const struct wire_field state_fields[] = {
+    FIELD(state, fragment), FIELD(state, round), FIELD(state, hash), FIELD(state, pending), FIELD(state, pending_step),
+    FIELD(state, offset), FIELD(state, total), FIELD(state, body),
 };
 static const struct wire_field outer_fields[] = {
     FIELD(outer, round), FIELD(outer, step), FIELD(outer, fragment), FLAG(outer, skipped), FIELD(outer, contributors),
@@ -225,8 +241,8 @@ static const struct wire_message messages[] = {
     ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
     ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
     ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
-    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 36 + (128 << 10)),
-    ROW(ROAD, road, "S→W", LANE_CONTROL, 6 + NAME_BYTES + ADDRESS_BYTES),
+    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 40 + (128 << 10)),
+    ROW(ROAD, road, "S→W", LANE_CONTROL, 10 + NAME_BYTES + ADDRESS_BYTES),
     ROW(READY, ready, "W→S", LANE_CONTROL, 17),
     ROW(START, start, "S→W", LANE_CONTROL, 16),
     ROW(HOLD, hold, "S→W", LANE_CONTROL, TEXT_BYTES),
@@ -239,7 +255,7 @@ static const struct wire_message messages[] = {
     ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),
     ROW(KNOB_USED, knob_used, "W→S", LANE_CONTROL, 16 + 2 * NAME_BYTES),
 
-    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 65),
+    ROW(STAMP, stamp, "W→W downstream", LANE_ACT, 79),
     ROW(ACT, act, "W→W downstream", LANE_ACT, 256 * MIB),
     ROW(GRAD, grad, "W→W upstream", LANE_ACT, 256 * MIB),
     ROW(CODEC_STATE, codec_state, "W→W", LANE_ACT, 16 * MIB),
@@ -278,10 +294,15 @@ static const struct wire_message messages[] = {
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
     ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),
     ROW(AGREE, agree, "W→W siblings", LANE_SYNC, 16 + 2 * NAME_BYTES),
-    ROW(PART, part, "W→S, S→W", LANE_CONTROL, 2),
-    ROW(PARTED, parted, "W→S", LANE_CONTROL, 11),
-    ROW(LEAVE, leave, "S→W", LANE_CONTROL, 10),
+    ROW(PART, part, "W→S, S→W", LANE_CONTROL, 6),
+    ROW(PARTED, parted, "W→S", LANE_CONTROL, 15),
+    ROW(LEAVE, leave, "S→W", LANE_CONTROL, 14),
     ROW(HAVE, have, "W→W siblings", LANE_SYNC, 12),
+    ROW(JOIN, join, "S→W", LANE_CONTROL, 6),
+    ROW(ENTER, enter, "W→W siblings", LANE_SYNC, 52),
+    ROW(ENTERED, entered, "W→S", LANE_CONTROL, 22),
+    ROW(PULL, pull, "W→W siblings", LANE_SYNC, 10),
+    ROW(STATE, state, "W→W siblings", LANE_BULK, 54 + WIRE_SYNC_BYTES),
 };
 
 #define MESSAGE_COUNT (sizeof messages / sizeof *messages)

@@ -100,6 +100,12 @@ enum wire_type {
     WIRE_PARTED = 144, /* W→S so many */
     WIRE_LEAVE = 145,  /* S→W this replica is out: so many of its contributions count */
     WIRE_HAVE = 146,   /* W→W all contributions to this exchange are here (more than two replicas) */
+    WIRE_JOIN = 147,   /* S→W to the stages of a replica that was started again: copy what the others have in common;
+                          to the first stage of the lowest replica: let it in */
+    WIRE_ENTER = 148,  /* W→W to one that joins: from this step on you are counted, and this is what replicas exchange */
+    WIRE_ENTERED = 149, /* W→S first stage: from this step on it is counted */
+    WIRE_PULL = 150,   /* W→W from one that joins: what the common copy of a fragment is now, from this byte on */
+    WIRE_STATE = 151,  /* W→W the answer, lane BULK: a piece of it */
 };
 
 struct wire_bytes { /* a tail; points into the decoded payload */
@@ -163,6 +169,7 @@ struct wire_assign {
     uint16_t threads;       /* compute threads of this process */
     uint64_t uplink_bps;    /* this process's share of its host's uplink, bits a second; 0 = no limit */
     uint64_t first_step;    /* the next step to train */
+    uint32_t members;       /* a bit per replica that trains; a replica whose own is missing joins them */
     struct wire_bytes settings; /* profile_to_settings: NAME=VALUE lines */
 };
 
@@ -175,10 +182,12 @@ struct wire_road {
                                    the anchor; of the anchor: a stage */
     uint16_t replica;           /* of the peer */
     uint16_t index;             /* of a ROAD_STAGE: replica · stages + stage of the peer */
+    uint32_t life;              /* incarnation of the peer */
     char address[WIRE_ADDRESS];
 };
 
-enum ready_state { READY_LOADED = 1, READY_ROADS = 2 };
+/* COPIED, JOINED: of one that joins: it has what the others had in common; it has what they have, and may be started */
+enum ready_state { READY_LOADED = 1, READY_ROADS, READY_COPIED, READY_JOINED };
 
 struct wire_ready {
     uint8_t state; /* enum ready_state */
@@ -257,6 +266,9 @@ struct wire_stamp {
     uint16_t sync_rank;
     float sync_rate, sync_merge;
     uint64_t sync_since, sync_number; /* steps and rounds of the schedule count from here */
+    uint16_t join_replica; /* the newest one that was let in: what is sent after steps >= join_step needs it, too */
+    uint32_t join_life;    /* its incarnation; 0 = nobody was */
+    uint64_t join_step;
     uint8_t capture;       /* TRAIN: keep the weights that this step begins with, as the snapshot of this number */
     uint64_t basis;        /* version of the anchor's directions that correct this step's gradient; 0 = none */
     float mix;             /* how much of the corrected gradient is taken; 0 = none of it */
@@ -443,16 +455,19 @@ struct wire_agree {
 
 struct wire_part {
     uint16_t replica;
+    uint32_t life; /* S→W: its incarnation that leaves */
 };
 
 struct wire_parted {
     uint16_t replica;
+    uint32_t life;
     uint64_t received; /* whole contributions, since the road stood */
     uint8_t decided;   /* 1: a LEAVE has come, and this was its count */
 };
 
 struct wire_leave {
     uint16_t replica;
+    uint32_t life;
     uint64_t count; /* the first so many of its contributions count, on all siblings; what is later is as if it had never been sent */
 };
 
@@ -460,6 +475,41 @@ struct wire_have {
     uint64_t round;
     uint8_t purpose, exchange;
     uint16_t fragment;
+};
+
+struct wire_join {
+    uint16_t replica;
+    uint32_t life; /* its incarnation */
+};
+
+struct wire_enter {
+    uint16_t replica;
+    uint32_t life;
+    uint64_t step;              /* the first that it trains */
+    uint64_t round;             /* the first that needs it; older ones end without it */
+    uint32_t sync_every;        /* as in a stamp */
+    uint16_t sync_rank;
+    float sync_rate, sync_merge;
+    uint64_t sync_since, sync_number;
+};
+
+struct wire_entered {
+    uint16_t replica;
+    uint32_t life;
+    uint64_t step, round; /* as in ENTER */
+};
+
+struct wire_pull {
+    uint16_t fragment;
+    uint64_t offset; /* all bytes: only the word of which round it is */
+};
+
+struct wire_state {
+    uint16_t fragment;
+    uint64_t round, hash;           /* the newest one that has ended, 0 = none, and the common copy's hash since then */
+    uint64_t pending, pending_step; /* the one that is under way, 0 = none, and the step after which it is applied */
+    uint64_t offset, total;
+    struct wire_bytes body;         /* gpu/train/sync.h */
 };
 
 struct wire_outer {

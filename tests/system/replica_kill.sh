@@ -12,7 +12,7 @@ learnt() { kedge status "$1" --json | json 'j["validation_step"] > '"$2"' and j[
 begin() { # NAME SETTINGS...
     name=$1
     shift
-    profile "$name" run.steps=100000 replicas.count=3 sync.every=6 train.micro_batches=1 train.evaluate_every=50 "$@"
+    profile "$name" run.steps=100000 replicas.count=3 replicas.rejoin=no sync.every=6 train.micro_batches=1 train.evaluate_every=50 "$@"
     "$O/kedge" run "$TMP/$name.ini" --headless >"$TMP/$name.out" 2>&1 &
     console=$!
     wait_for 60 step_reached "$name" 1 || fail "$name does not begin: $(cat "$TMP/$name.out")"

@@ -157,6 +157,24 @@ static void test_change(void **state)
     assert_true(fragments_end(&fragments) > number);
 }
 
+/* What one that joins at a step is needed for: all that is sent from there on and nothing that was sent before. */
+static void test_first_round(void **state)
+{
+    (void)state;
+    for (int64_t every = 1; every <= 12; every++)
+        for (int64_t count = 1; count <= every; count++)
+            for (uint64_t since = 0; since <= 9; since += 9) {
+                struct fragments fragments = {.every = every, .count = count, .overlap = every / 2, .last = 10000, .since = since, .number = 3 * since};
+                for (uint64_t step = 1; step < 60; step++) {
+                    struct fragment_round round;
+                    uint64_t first = fragments_first_round(&fragments, step);
+                    for (uint64_t t = 1; t < 100; t++)
+                        if (fragments_sent_at(&fragments, t, &round))
+                            assert_int_equal(round.round >= first, t >= step);
+                }
+            }
+}
+
 /* The scheduler refuses what a worker has no memory for by the same number. */
 static void test_under_way_in_a_profile(void **state)
 {
@@ -198,7 +216,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once_per_h), cmocka_unit_test(test_spread), cmocka_unit_test(test_under_way),
-        cmocka_unit_test(test_pure),       cmocka_unit_test(test_change), cmocka_unit_test(test_under_way_in_a_profile), cmocka_unit_test(test_layers), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_pure),       cmocka_unit_test(test_change), cmocka_unit_test(test_first_round),
+        cmocka_unit_test(test_under_way_in_a_profile), cmocka_unit_test(test_layers), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

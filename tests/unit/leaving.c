@@ -1,6 +1,6 @@
 /*
  * Replicas that leave: who is asked, what is made of the answers in any order, who leaves after a partition, and when a run
- * has to hold. Three replicas of two stages on two hosts, without any network; the test speaks for all of them.
+ * has to hold. And that come back: what is said to whom on the way, what ends it, and how often it is tried. Three replicas of two stages on two hosts, without any network; the test speaks for all of them.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -29,8 +29,13 @@ static struct {
     struct wire_part part;
     struct wire_leave leave;
     struct wire_signal order;
+    struct wire_spawn spawn;
+    struct wire_assign assign;
+    struct wire_road road;
+    struct wire_start start;
 } sent[MOST_SENT];
 static int sent_count;
+static uint32_t life[ALL]; /* incarnations */
 
 static int stage_at(int replica, int stage)
 {
@@ -64,6 +69,14 @@ static void on_send(void *handle, enum wire_type type, const void *payload, void
         sent[sent_count].leave = *(const struct wire_leave *)payload;
     if (type == WIRE_SIGNAL)
         sent[sent_count].order = *(const struct wire_signal *)payload;
+    if (type == WIRE_SPAWN)
+        sent[sent_count].spawn = *(const struct wire_spawn *)payload;
+    if (type == WIRE_ASSIGN)
+        sent[sent_count].assign = *(const struct wire_assign *)payload;
+    if (type == WIRE_ROAD)
+        sent[sent_count].road = *(const struct wire_road *)payload;
+    if (type == WIRE_START)
+        sent[sent_count].start = *(const struct wire_start *)payload;
     sent_count++;
 }
 
@@ -112,7 +125,7 @@ static void hello(int process)
     struct why why = {0};
     snprintf(hello.name, sizeof hello.name, "%s", name_of(process));
     snprintf(hello.host, sizeof hello.host, "%c", 'a' + host_of(process));
-    if (run_hello(run, &handles[process], &hello, 1, &why) < 0)
+    if (run_hello(run, &handles[process], &hello, life[process], &why) < 0)
         fail_msg("%s", why.text);
     run_welcome(run, &handles[process]);
 }
@@ -125,6 +138,7 @@ static void begin(void)
     run = run_new(&profile, &plan, 7, record, &sink, NULL);
     for (int i = 0; i < ALL; i++) {
         handles[i] = i;
+        life[i] = 1;
         hello(i);
     }
     for (int state = READY_LOADED; state <= READY_ROADS; state++)
@@ -142,6 +156,7 @@ static int set_up(void **state)
     snprintf(profile.name, sizeof profile.name, "laptop");
     profile.stages = STAGES;
     profile.replicas = REPLICAS;
+    profile.rejoin = false;
     assert_non_null(profile_add_host(&profile, "a", NULL));
     assert_non_null(profile_add_host(&profile, "b", NULL));
     begin();
@@ -167,7 +182,7 @@ static void pass(double seconds)
 
 static void killed(int process)
 {
-    struct wire_process report = {.incarnation = 1, .state = PROCESS_EXITED, .exit_code = -1, .signal = SIGKILL};
+    struct wire_process report = {.incarnation = life[process], .state = PROCESS_EXITED, .exit_code = -1, .signal = SIGKILL};
     snprintf(report.process, sizeof report.process, "%s", name_of(process));
     run_gone(run, &handles[process], ERR_GONE, "the connection was closed");
     say(host_of(process), WIRE_PROCESS, &report);
@@ -176,7 +191,7 @@ static void killed(int process)
 static void parted(int replica, int stage, int from, uint64_t received, bool decided)
 {
     say(stage_at(replica, stage), WIRE_PARTED,
-        &(struct wire_parted){.replica = (uint16_t)from, .received = received, .decided = decided});
+        &(struct wire_parted){.replica = (uint16_t)from, .life = life[stage_at(from, 0)], .received = received, .decided = decided});
 }
 
 static int count(int process, enum wire_type type)
@@ -384,6 +399,211 @@ static void any_order(void **state)
     }
 }
 
+/* ---- coming back ---- */
+
+static int set_up_rejoin(void **state)
+{
+    set_up(state);
+    run_free(run);
+    record_free(record);
+    profile.rejoin = true;
+    begin();
+    return 0;
+}
+
+/* Replica 2 is dead, and all know it. */
+static void all_gone(void)
+{
+    for (int s = 0; s < STAGES; s++)
+        if (record_find_process(record, name_of(stage_at(2, s)))->row.state != PROCESS_EXITED)
+            killed(stage_at(2, s));
+    for (int r = 0; r < 2; r++)
+        for (int s = 0; s < STAGES; s++)
+            parted(r, s, 2, 5, false);
+}
+
+static int newest(int process, enum wire_type type)
+{
+    int found = -1;
+    for (int i = 0; i < sent_count; i++)
+        found = sent[i].process == process && sent[i].type == type ? i : found;
+    return found;
+}
+
+static void ready(int state)
+{
+    for (int s = 0; s < STAGES; s++)
+        say(stage_at(2, s), WIRE_READY, &(struct wire_ready){.state = (uint8_t)state});
+}
+
+/* Up to the moment when its stages copy. */
+static void come(void)
+{
+    sent_count = 0;
+    for (int s = 0; s < STAGES; s++) {
+        life[stage_at(2, s)]++;
+        hello(stage_at(2, s));
+        assert_int_equal(sent[newest(stage_at(2, s), WIRE_ASSIGN)].assign.members, 3);
+    }
+    ready(READY_LOADED);
+    for (int r = 0; r < 2; r++)
+        for (int s = 0; s < STAGES; s++) {
+            const struct wire_road *road = &sent[newest(stage_at(r, s), WIRE_ROAD)].road;
+            assert_true(road->side == ROAD_SIBLING && road->replica == 2 && road->life == life[stage_at(2, s)]);
+        }
+    assert_int_equal(count(stage_at(2, 0), WIRE_ROAD), 3);
+    assert_int_equal(count(stage_at(2, 0), WIRE_JOIN), 0);
+    ready(READY_ROADS);
+    for (int s = 0; s < STAGES; s++)
+        assert_int_equal(count(stage_at(2, s), WIRE_JOIN), 1);
+}
+
+static void enter(int process, uint64_t step)
+{
+    say(process, WIRE_ENTERED,
+        &(struct wire_entered){.replica = 2, .life = life[stage_at(2, 0)], .step = step, .round = 17});
+}
+
+static void it_comes_back(void **state)
+{
+    (void)state;
+    killed(stage_at(2, 0));
+    pass(2);
+    assert_false(happened("replica-starts", "")); /* its other stage is still there, and its siblings have not answered */
+    all_gone();
+    pass(2);
+    assert_true(happened("replica-starts", "replica 2 is started again"));
+    for (int s = 0; s < STAGES; s++)
+        assert_int_equal(sent[newest(host_of(stage_at(2, s)), WIRE_SPAWN)].spawn.incarnation, 2);
+    come();
+    assert_int_equal(count(stage_at(0, 0), WIRE_JOIN), 0);
+    ready(READY_COPIED);
+    assert_int_equal(count(stage_at(0, 0), WIRE_JOIN), 1);
+    assert_int_equal(count(stage_at(1, 0), WIRE_JOIN), 0);
+    enter(stage_at(1, 0), 40);
+    enter(stage_at(0, 0), 40);
+    assert_int_equal(count(stage_at(2, 0), WIRE_START), 0);
+    ready(READY_JOINED);
+    assert_true(happened("replica-joined", "replica 2 joined at step 40, round 17; 3 of 3 replicas train"));
+    for (int s = 0; s < STAGES; s++)
+        assert_int_equal(sent[newest(stage_at(2, s), WIRE_START)].start.first_step, 40);
+    sent_count = 0;
+    killed(stage_at(2, 1)); /* and is a replica as any other */
+    assert_int_equal(sent[newest(stage_at(0, 1), WIRE_PART)].part.life, 2);
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+}
+
+static void the_lowest_dies_meanwhile(void **state)
+{
+    (void)state;
+    all_gone();
+    pass(2);
+    come();
+    ready(READY_COPIED);
+    killed(stage_at(0, 0));
+    pass(2);
+    assert_true(count(stage_at(1, 0), WIRE_JOIN) > 0);
+    enter(stage_at(1, 0), 50);
+    ready(READY_JOINED);
+    assert_true(happened("replica-joined", "replica 2 joined at step 50, round 17; 2 of 3 replicas train"));
+}
+
+static void who_dies_on_the_way_is_tried_again(void **state)
+{
+    (void)state;
+    for (uint32_t tried = 1; tried <= 3; tried++) {
+        all_gone();
+        pass(10);
+        sent_count = 0;
+        come();
+        if (tried == 2)
+            ready(READY_COPIED);
+        killed(stage_at(2, tried % 2));
+        assert_true(happened("join-failed", "replica 2 did not join: r2s"));
+        for (int s = 0; s < STAGES; s++)
+            assert_int_equal(sent[newest(stage_at(1, s), WIRE_PART)].part.life, life[stage_at(2, s)]);
+        sent_count = 0;
+        say(stage_at(0, 0), WIRE_PARTED, &(struct wire_parted){.replica = 2, .life = tried, .received = 1}); /* old news */
+        say(stage_at(1, 0), WIRE_PARTED, &(struct wire_parted){.replica = 2, .life = tried, .received = 1});
+        assert_true(leave_to(stage_at(0, 0), 2) == UINT64_MAX);
+    }
+    sent_count = 0;
+    all_gone();
+    assert_int_equal(leave_to(stage_at(0, 0), 2), 5);
+    pass(10);
+    assert_true(happened("replica-down", "replica 2 ended 3 more times within ten minutes"));
+    assert_int_equal(count(host_of(stage_at(2, 0)), WIRE_SPAWN), 0);
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+}
+
+static void no_wait_without_an_end(void **state)
+{
+    (void)state;
+    all_gone();
+    pass(2);
+    come();
+    ready(READY_COPIED);
+    pass(1000); /* nobody waits for it yet */
+    assert_false(happened("join-failed", ""));
+    enter(stage_at(0, 0), 60);
+    pass(119);
+    assert_false(happened("join-failed", ""));
+    pass(3);
+    assert_true(happened("join-failed", "it was let in and did not begin within 2 m"));
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+}
+
+static void a_road_of_one_that_joins(void **state)
+{
+    (void)state;
+    all_gone();
+    pass(2);
+    come();
+    lost(1, 0, 2);
+    pass(1);
+    assert_false(happened("join-failed", ""));
+    pass(5);
+    assert_true(happened("join-failed", "a road to one of its siblings is lost"));
+}
+
+static void who_was_away_hears_of_the_former_life(void **state)
+{
+    (void)state;
+    all_gone();
+    pass(2);
+    come();
+    sent_count = 0;
+    run_gone(run, &handles[stage_at(1, 0)], ERR_GONE, "the connection was closed");
+    hello(stage_at(1, 0));
+    assert_int_equal(leave_to(stage_at(1, 0), 2), 5);
+    assert_int_equal(sent[newest(stage_at(1, 0), WIRE_LEAVE)].leave.life, 1);
+    assert_int_equal(count(stage_at(1, 0), WIRE_PART), 0);
+}
+
+/* What was under way when the scheduler died is given up, and tried again by the next one. */
+static void a_new_scheduler_tries_again(void **state)
+{
+    (void)state;
+    all_gone();
+    pass(2);
+    come();
+    run_free(run);
+    sent_count = 0;
+    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    for (int i = 0; i < ALL; i++)
+        hello(i);
+    pass(2);
+    assert_true(count(host_of(stage_at(2, 0)), WIRE_SIGNAL) > 0);
+    for (int s = 0; s < STAGES; s++) {
+        killed(stage_at(2, s));
+        parted(0, s, 2, 0, false);
+        parted(1, s, 2, 0, false);
+    }
+    pass(2);
+    assert_int_equal(sent[newest(host_of(stage_at(2, 0)), WIRE_SPAWN)].spawn.incarnation, 3);
+    come();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +617,14 @@ int main(void)
         TEST(the_others_finish),
         TEST(averaged_gradients_need_everybody),
         TEST(any_order),
+#define REJOIN(name) cmocka_unit_test_setup_teardown(name, set_up_rejoin, tear_down)
+        REJOIN(it_comes_back),
+        REJOIN(the_lowest_dies_meanwhile),
+        REJOIN(who_dies_on_the_way_is_tried_again),
+        REJOIN(no_wait_without_an_end),
+        REJOIN(a_road_of_one_that_joins),
+        REJOIN(who_was_away_hears_of_the_former_life),
+        REJOIN(a_new_scheduler_tries_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,11 +293,70 @@ static void test_end(void **state)
     world_free(world);
 }
 
+/* One that joins gets a fragment as it is, in pieces of any size, at any moment between two exchanges; what is under way then it gets when
+ * that has ended. From then on it has the same bits as the others, whatever the payload, and takes part. */
+static void copy_fragment(struct world *world, int from, int to, int fragment, size_t piece)
+{
+    size_t total = sync_state_bytes(world->each[from].sync, fragment);
+    uint8_t *bytes = mem_array(total, 1);
+    struct why why = {0};
+    for (size_t at = 0; at < total; at += piece)
+        sync_state_get(world->each[from].sync, fragment, at, total - at < piece ? total - at : piece, bytes + at);
+    assert_int_equal(sync_state_put(world->each[to].sync, fragment, bytes, total - 1, &why), ERR_INVALID);
+    assert_int_equal(sync_state_put(world->each[to].sync, fragment, bytes, total, &why), 0);
+    mem_free(bytes);
+    assert_int_equal(sync_hash(world->each[to].sync, fragment), sync_hash(world->each[from].sync, fragment));
+}
+
+static void test_join(void **state)
+{
+    (void)state;
+    static const size_t pieces[] = {1, 7, 100, 4096, SIZE_MAX / 2};
+    for (int joins = 0; joins < 12; joins++) { /* before round 0 … 11: every fragment, both sides of an alternating basis */
+        bool two_sided = joins % 2, under_way = joins % 3 == 0;
+        struct world *world = world_new(3, two_sided);
+        world->replicas = 2;
+        for (int round = 0; round < joins; round++) {
+            wander(world);
+            for (int r = 0; r < 2; r++)
+                sync_set_rank(world->each[r].sync, round % 3 + 1);
+            assert_int_equal(round_of(world, round % 3), 0);
+        }
+        wander(world);
+        if (under_way)
+            contribute(world, joins % 3, 0);
+        for (int f = 0; f < 3; f++)
+            copy_fragment(world, f % 2, 2, f, pieces[joins % 5]);
+        if (under_way) {
+            for (int e = 0; e < sync_exchanges(world->each[0].sync, joins % 3); e++) {
+                if (e > 0)
+                    contribute(world, joins % 3, e);
+                assert_int_equal(exchange(world, joins % 3, e), 0);
+            }
+            copy_fragment(world, 1, 2, joins % 3, pieces[joins % 5]);
+        }
+        struct sync_weights weights = weights_of(&world->each[2]);
+        sync_take(world->each[2].sync, &weights);
+        for (int t = 0; t < TENSORS; t++)
+            numbers_same(world->each[2].weights[t], sync_common(world->each[0].sync, t), mixed[t].rows * mixed[t].columns * 4, "tensor %d", t);
+        sync_set_rank(world->each[2].sync, joins > 0 ? (joins - 1) % 3 + 1 : 4);
+        world->replicas = 3;
+        for (int round = joins + 1; round < joins + 16; round++) {
+            wander(world);
+            assert_int_equal(round_of(world, round % 3), 0);
+            check_same(world);
+        }
+        world->replicas = 3;
+        world_free(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),                    cmocka_unit_test(test_mean), cmocka_unit_test(test_bad_rounds),
         cmocka_unit_test(test_failed_round_leaves_no_trace), cmocka_unit_test(test_end),
+        cmocka_unit_test(test_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

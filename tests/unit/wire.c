@@ -71,7 +71,7 @@ static void the_table_is_complete_and_ordered(void **state)
         WIRE_CODEC_STATE, WIRE_TIED,
         WIRE_CAPTURE, WIRE_GRANT, WIRE_USE, WIRE_MARK, WIRE_SNAPSHOT, WIRE_CHUNK, WIRE_HELD, WIRE_WANT, WIRE_BASIS, WIRE_METER, WIRE_STATISTICS, WIRE_SAMPLE, WIRE_ROAD_SAMPLE, WIRE_WATCH, WIRE_RUN_STATE, WIRE_PROCESS_ROW, WIRE_ROAD_ROW,
         WIRE_EVENT_ROW, WIRE_LEDGER_ROW, WIRE_KNOB_ROW, WIRE_STATE_END, WIRE_ORDER, WIRE_REPLY, WIRE_ANCHOR_ROW, WIRE_METER_ROW,
-        WIRE_SYNC, WIRE_OUTER, WIRE_AGREE, WIRE_PART, WIRE_PARTED, WIRE_LEAVE, WIRE_HAVE,
+        WIRE_SYNC, WIRE_OUTER, WIRE_AGREE, WIRE_PART, WIRE_PARTED, WIRE_LEAVE, WIRE_HAVE, WIRE_JOIN, WIRE_ENTER, WIRE_ENTERED, WIRE_PULL, WIRE_STATE,
     };
     size_t count;
     const struct wire_message *messages = wire_all(&count);
@@ -138,7 +138,7 @@ static void maxima_are_exact(void **state)
 {
     (void)state;
     for_every_row(check_maximum, 0);
-    assert_int_equal(wire_find(WIRE_ASSIGN)->max_bytes, 36 + 131072);
+    assert_int_equal(wire_find(WIRE_ASSIGN)->max_bytes, 40 + 131072);
     assert_int_equal(wire_find(WIRE_ACT)->max_bytes, 256 << 20);
     assert_int_equal(wire_find(WIRE_GRAD)->max_bytes, 256 << 20);
     assert_int_equal(wire_find(WIRE_CODEC_STATE)->max_bytes, 16 << 20);
@@ -507,14 +507,14 @@ static void our_own_mistakes_are_bugs(void **state)
 {
     (void)state;
     struct wire_hold hold;
-    struct wire_ready ready = {.state = READY_ROADS + 1};
+    struct wire_ready ready = {.state = READY_JOINED + 1};
     memset(hold.reason, 'x', sizeof hold.reason);
     const char *text = bug_text(encode_hold, &hold);
     assert_non_null(text);
     assert_non_null(strstr(text, "HOLD.reason is not terminated"));
     text = bug_text(encode_ready, &ready);
     assert_non_null(text);
-    assert_non_null(strstr(text, "READY.state is outside of 1..2"));
+    assert_non_null(strstr(text, "READY.state is outside of 1..4"));
     assert_non_null(bug_text(encode_unknown, &ready));
 }
 

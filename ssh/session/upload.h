@@ -1,15 +1,12 @@
 /*
- * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but
- * plain pipes.
+ * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but plain pipes.
  *
- * The file is cut into pieces; several channels (each has its own 2 MiB window) take the next piece as they get free, and a
- * shell on the host writes each with dd to its place in FILE.part, notes it in FILE.part.list and says so. So the
- * progress shown is
- * what has arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays
- * nobody.
- * The SHA-256 is made while sending, the host's own of what arrived must be the same, and only then is FILE.part
- * renamed to FILE.
- * A FILE that is there already, with the same content, is not sent.
+ * Standing shells on the host, each with a channel and its own 2 MiB window, take orders: so many bytes for that place. dd writes them
+ * to FILE.part, FILE.part.list notes them, and the shell says so. Orders grow until one takes about a second: where little gets through
+ * little is lost, and where much does nobody waits for answers. So the progress shown is what has arrived; an upload that broke off, of
+ * the same file, goes on where it was; and a channel that is slow delays nobody.
+ * The SHA-256 is made while sending, here and, by one more shell that follows what has arrived, there. Only when they are the same is
+ * FILE.part renamed to FILE. A FILE that is there already, with the same content, is not sent.
  *
  * Nothing moved for stall_ns: it ends with ERR_TIMEOUT, and the owner begins again with a new session.
  */

@@ -121,6 +121,7 @@ static double plain_seconds(struct loop *loop, uint64_t bytes, const struct slow
     plain.road = road_slow(loop, road_tcp_dial(loop, address, &(struct why){0}), slow);
     road_on_ready(plain.road, on_plain, &plain);
     road_want(plain.road, true, true);
+    on_plain(&plain); /* sets out; from then on the road says when */
     loop_until(loop, &plain.done, 600 * CLOCK_SECOND);
     double seconds = (double)(clock_now_ns() - began_ns) / SECOND;
     road_free(plain.road);
@@ -142,6 +143,19 @@ static double command_seconds(const char *format, ...)
     return (double)(clock_now_ns() - began_ns) / SECOND;
 }
 
+static double scp_seconds(struct sshd *sshd, const char *options)
+{
+    const char *folder = sshd->place.folder;
+    command_seconds("rm -f %s/scp", folder);
+    return command_seconds("scp -q %s -F none -P %u -i %s/id -o UserKnownHostsFile=%s/known_hosts %s/file %s@127.0.0.1:%s/scp", options,
+                           sshd->port, folder, folder, folder, sshd_user(), folder);
+}
+
+static double least(double one, double other)
+{
+    return one < other ? one : other;
+}
+
 int main(void)
 {
     struct sshd sshd;
@@ -156,19 +170,17 @@ int main(void)
         BUG("sshd does not start");
     const char *folder = sshd.place.folder;
     command_seconds("head -c %.0f /dev/urandom >%s/file", bytes, folder);
-    double scp = 1e9, ours = 1e9, two = 1e9;
-    for (int i = 0; i < 3; i++) { /* the best of three each, in turn */
-        double seconds = command_seconds("rm -f %s/scp; scp -q -F none -P %u -i %s/id -o UserKnownHostsFile=%s/known_hosts "
-                                         "%s/file %s@127.0.0.1:%s/scp",
-                                         folder, sshd.port, folder, folder, folder, sshd_user(), folder);
-        scp = seconds < scp ? seconds : scp;
-        seconds = upload_seconds(loop, &sshd, NULL, 1);
-        ours = seconds < ours ? seconds : ours;
-        seconds = upload_seconds(loop, &sshd, NULL, 2);
-        two = seconds < two ? seconds : two;
+    /* The best of five each, in turn. scp once more with what both it and libssh2 have: that the ratio to it is better shows how much of the
+     * difference is the library's ciphers. */
+    double scp = 1e9, same = 1e9, ours = 1e9, two = 1e9;
+    for (int i = 0; i < 5; i++) {
+        scp = least(scp, scp_seconds(&sshd, ""));
+        same = least(same, scp_seconds(&sshd, "-c aes128-ctr -o MACs=hmac-sha2-256"));
+        ours = least(ours, upload_seconds(loop, &sshd, NULL, 1));
+        two = least(two, upload_seconds(loop, &sshd, NULL, 2));
     }
-    printf("upload of %.0f MiB on loopback: scp %.2f s, ours %.2f s = %.2f of scp's speed, over two sessions %.2f s = %.2f\n", mib, scp,
-           ours, scp / ours, two, scp / two);
+    printf("upload of %.0f MiB on loopback: scp %.2f s, scp with our cipher %.2f s; ours, verified, %.2f s = %.2f of scp's speed, %.2f of that "
+           "with our cipher; over two sessions %.2f s = %.2f, %.2f\n", mib, scp, same, ours, scp / ours, same / ours, two, scp / two, same / two);
     const struct slow_settings far = {.rate_bps = 200000000, .delay_ns = 50 * CLOCK_MS};
     double plain = plain_seconds(loop, (uint64_t)bytes, &far), slow = upload_seconds(loop, &sshd, &far, 1);
     printf("upload of %.0f MiB, 200 Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, plain,

@@ -1,6 +1,6 @@
 #!/bin/sh
-# kedge check with hosts: side by side, the same as JSON, and what is wrong is named with the remedy; nothing stays there. And the pure half:
-# a machine with a GPU, a host that kills, a clock that is off.
+# kedge check with hosts: side by side, the same as JSON, and what is wrong is named with the remedy: a port that nobody reaches, a host that is
+# away, a clock that is five minutes off; and no file or folder stays there.
 # seconds: 200
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
@@ -34,5 +34,17 @@ kedge check "$TMP/far.ini" --json >"$TMP/json" 2>&1
 [ $? = 3 ] || fail "a host that is away: $(cat "$TMP/json")"
 json '[h["problems"] for h in j["hosts"] if h["host"] == "b"][0]' <"$TMP/json" | grep -q 'cannot be reached: Connection refused' || fail "b: $(cat "$TMP/json")"
 json '[h["c_library"] for h in j["hosts"] if h["host"] == "a"][0]' <"$TMP/json" | grep -q glibc || fail "a: $(cat "$TMP/json")"
-for one in one two; do [ -z "$(find "$TMP/ssh/$one/home" -type f)" ] || fail "something stayed on host $one: $(find "$TMP/ssh/$one/home" -type f)"; done
+for one in one two; do [ -z "$(find "$TMP/ssh/$one/home" -mindepth 1)" ] || fail "something stayed on host $one: $(find "$TMP/ssh/$one/home" -mindepth 1)"; done
+
+# A clock that is five minutes ahead: its `date` says so. It is named with the remedy, and is no reason to refuse.
+mkdir "$TMP/ssh/late"
+printf '#!/bin/sh\nexec /bin/date -d "5 minutes" "$@"\n' >"$TMP/ssh/late/date"
+chmod 755 "$TMP/ssh/late/date"
+host_environment=PATH=$TMP/ssh/late:/usr/local/bin:/usr/bin:/bin
+host late 127.0.0.4
+use_host "$TMP/far.ini" b late
+sed -i '/^listen\|^announce/d' "$TMP/far.ini"
+kedge check "$TMP/far.ini" --json >"$TMP/json" 2>&1 || fail "a clock that is off: $(cat "$TMP/json")"
+json '[(round(h["clock_offset_seconds"] / 10), len(h["problems"]), h["notes"]) for h in j["hosts"] if h["host"] == "b"][0]' <"$TMP/json" >"$TMP/words"
+grep -q "^(30, 0, \[.its clock is [0-9.]* s ahead of ours: .*timedatectl set-ntp true' there.\])$" "$TMP/words" || fail "a clock that is off: $(cat "$TMP/words" "$TMP/json")"
 exit 0

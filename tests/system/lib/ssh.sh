@@ -4,7 +4,7 @@
 have_json || skip "python3 is not here to find free ports; hosts would have been logged in to"
 [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
 me=$(id -un)
-sshds=
+sshds= mounts=
 mkdir -p "$TMP/ssh" && chmod 700 "$TMP/ssh"
 ssh-keygen -q -t ed25519 -N '' -C test -f "$TMP/ssh/id" </dev/null || fail "ssh-keygen"
 cp "$TMP/ssh/id.pub" "$TMP/ssh/authorized_keys"
@@ -14,7 +14,7 @@ free_port() { python3 -c 'import socket,sys; s = socket.socket(); s.bind((sys.ar
 # answers ADDRESS PORT
 answers() { python3 -c 'import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()' "$1" "$2" 2>/dev/null; }
 
-# host NAME ADDRESS [LINE...] : an sshd with these extra lines; its files are in $TMP/ssh/NAME, its home is $TMP/ssh/NAME/home
+# host NAME ADDRESS [LINE...] : an sshd with these extra lines, and $host_environment (NAME=VALUE) for what it starts; its files are in $TMP/ssh/NAME, its home is $TMP/ssh/NAME/home
 host() {
     folder=$TMP/ssh/$1
     mkdir -p "$folder/home"
@@ -27,7 +27,7 @@ host() {
     {
         printf 'ListenAddress %s\nPort %s\nHostKey %s/key\nPidFile none\nUsePAM no\nStrictModes no\n' "$address" "$(cat "$folder/port")" "$folder"
         printf 'AuthorizedKeysFile %s/authorized_keys\nUseDNS no\nMaxStartups 500\nMaxSessions 64\nPermitRootLogin yes\n' "$TMP/ssh"
-        printf 'PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nLogLevel VERBOSE\nSetEnv HOME=%s/home\n' "$folder"
+        printf 'PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nLogLevel VERBOSE\nSetEnv HOME=%s/home %s\n' "$folder" "${host_environment:-}"
         for line in "$@"; do echo "$line"; done
     } >"$folder/config"
     begin_sshd "$name"
@@ -55,6 +55,48 @@ use_host() {
     set_key "$1" "host.$2.host_key" "$(print_of "$3")"
 }
 
+# slow_road HOST BITS-A-SECOND MS : a road to the sshd HOST of that rate and round trip; it is $slow, ADDRESS:PORT. It ends with the test.
+cat >"$TMP/ssh/slow.py" <<'PYTHON'
+import asyncio, sys
+host, port, rate, delay = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) / 8, float(sys.argv[4]) / 2000
+async def way(reader, writer):
+    now, line, free = asyncio.get_running_loop().time, asyncio.Queue(64), 0.0
+    async def deliver():
+        while True:
+            due, data = await line.get()
+            await asyncio.sleep(due - now())
+            if not data:
+                return writer.close()
+            writer.write(data)
+            await writer.drain()
+    task = asyncio.create_task(deliver())
+    try:
+        while True:
+            data = await reader.read(4096)
+            free = max(free, now()) + len(data) / rate
+            await line.put((free + delay, data))
+            if not data:
+                return await task
+            await asyncio.sleep(free - now())
+    except OSError:
+        writer.close()
+async def accept(reader, writer):
+    far_reader, far_writer = await asyncio.open_connection(host, port)
+    await asyncio.gather(way(reader, far_writer), way(far_reader, writer), return_exceptions=True)
+async def main():
+    server = await asyncio.start_server(accept, host, 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+PYTHON
+slow_road() {
+    rm -f "$TMP/ssh/$1/slow"
+    python3 "$TMP/ssh/slow.py" "$(cat "$TMP/ssh/$1/address")" "$(cat "$TMP/ssh/$1/port")" "$2" "$3" >"$TMP/ssh/$1/slow" 2>"$TMP/ssh/$1/slow.err" &
+    sshds="$sshds $!"
+    wait_for 10 test -s "$TMP/ssh/$1/slow" || fail "no slow road: $(cat "$TMP/ssh/$1/slow.err")"
+    slow=$(cat "$TMP/ssh/$1/address"):$(cat "$TMP/ssh/$1/slow")
+}
+
 # clean_on NAMES RUN : nothing of the run on these hosts
 nothing_on() {
     for one in $1; do
@@ -63,6 +105,9 @@ nothing_on() {
         done
     done
 }
+
+# small_disk FOLDER SIZE : of its own, until the test ends; false where that is not permitted
+small_disk() { mkdir -p "$1" && mount -t tmpfs -o "size=$2" none "$1" 2>/dev/null && mounts="$mounts $1"; }
 
 end_sshds() {
     for pid in $sshds; do
@@ -75,6 +120,7 @@ clean_up_hosts() {
     trap - EXIT
     end_runs
     end_sshds
+    for folder in $mounts; do umount -l "$folder"; done
     exit $status
 }
 trap clean_up_hosts EXIT

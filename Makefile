@@ -10,6 +10,7 @@ MAKEFLAGS += --no-builtin-rules
 SHELL := /bin/sh
 
 SAN ?=
+DEMO ?= ssh
 O ?= build$(if $(SAN),-$(subst $(empty) ,-,$(subst $(comma), ,$(SAN))))
 CC := $(if $(filter default undefined,$(origin CC)),cc,$(CC))
 PREFIX ?= /usr/local
@@ -178,9 +179,9 @@ long:
 deps:
 	@sh tests/deps.sh $(APT)
 demo:
-	@CC="$(CC)" sh tests/configure.sh --probe || $(MAKE) --no-print-directory deps
+	@CC="$(CC)" sh tests/configure.sh --probe && { [ '$(DEMO)' = local ] || [ -x /usr/sbin/sshd ]; } || $(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory programs
-	@O='$(O)' sh tests/system/demo/demo.sh
+	@O='$(O)' DEMO='$(DEMO)' sh tests/system/demo/demo.sh
 
 MAN := $(wildcard man/*.[1-8])
 install: programs
@@ -199,7 +200,7 @@ help:
 	@sed -n '3,7p' Makefile
 	@echo 'make            build all that can be built here'
 	@echo 'make deps       install the packages (root or sudo); says what it does'
-	@echo 'make demo       set up, build, train a small model for about a minute, explain'
+	@echo 'make demo       set up, build, train a small model over SSH for about a minute, explain; DEMO=local without SSH'
 	@echo 'make check      every test; the last line counts them'
 	@echo 'make bench      speed beside named peers, in one run'
 	@echo 'make bench-quality   what each codec costs in loss, as CSV; QUALITY="--until 20 subspace" for less'

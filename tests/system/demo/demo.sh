@@ -1,24 +1,106 @@
 #!/bin/sh
-# make demo: train the small model of profiles/laptop.ini for about a minute, then say what it learned, what travelled, and what to try
-# next. The run is called demo and lives where all runs live, so that it can be looked at afterwards.
+# make demo: train a small model for about a minute, then say what it learned, what travelled, and what to try next. Five "hosts" are
+# logged in to through an SSH server of its own on this machine: two replicas of two stages, and an anchor; all of it is gone afterwards,
+# but for the record of the run, which lives where all runs live. DEMO=local: two stages, without SSH.
 set -eu
 : "${O:?the build folder}"
 case $O in /*) ;; *) O=$PWD/$O ;; esac
 shown=$O
 case $O in "$PWD"/*) shown=${O#"$PWD"/} ;; esac
-steps=${DEMO_STEPS:-48} # about a minute on two slow cores
 folder=$(mktemp -d "${TMPDIR:-/tmp}/kedge-demo.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
+server=
+clean_up() {
+    status=$?
+    trap - EXIT INT TERM
+    [ -z "$server" ] || "$O/kedge" stop --now demo >/dev/null 2>&1 || true
+    [ -z "$server" ] || kill "$server" 2>/dev/null || true
+    rm -rf "$folder"
+    exit $status
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# key SECTION KEY VALUE : in demo.ini, in its place or at the end of its section
+key() {
+    awk -v section="[$1]" -v key="$2" -v value="$3" '
+        function put() { if (!done) print key " = " value; done = 1 }
+        /^\[/ { if (inside) put(); inside = $0 == section; found += inside }
+        inside && $1 == key { put(); next }
+        { print }
+        END { if (!found) print "\n" section; put() }' "$folder/demo.ini" >"$folder/demo.new"
+    mv "$folder/demo.new" "$folder/demo.ini"
+}
+
+# An SSH server with keys, a port and a home folder of its own, for this user, reached from this machine alone.
+begin_server() {
+    [ "$(id -u)" != 0 ] || mkdir -p /run/sshd # sshd of Debian insists
+    ssh-keygen -q -t ed25519 -N '' -f "$folder/host_key" </dev/null
+    ssh-keygen -q -t ed25519 -N '' -f "$folder/id" </dev/null
+    mkdir -m 700 "$folder/home"
+    cat >"$folder/sshd_config" <<END
+ListenAddress 127.0.0.1
+HostKey $folder/host_key
+AuthorizedKeysFile $folder/id.pub
+SetEnv HOME=$folder/home
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+PidFile none
+MaxStartups 50
+END
+    # Whoever has taken a port is told by sshd's end within a moment; then another one is tried.
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        port=$((20000 + ($$ * 7 + try * 1789) % 12000))
+        /usr/sbin/sshd -D -e -f "$folder/sshd_config" -p "$port" 2>"$folder/sshd.log" &
+        server=$!
+        for wait in 1 2 3 4 5 6 7 8 9 10; do
+            sleep 0.2
+            kill -0 "$server" 2>/dev/null || break
+            if grep -q 'Server listening' "$folder/sshd.log"; then return 0; fi
+        done
+        kill "$server" 2>/dev/null || true
+        server=
+    done
+    echo "the demo's SSH server does not start (DEMO=local does without): $(tail -n 1 "$folder/sshd.log")" >&2
+    exit 1
+}
 
 "$O/kedge" new "$folder/demo" --from "$PWD/profiles/laptop.ini" >/dev/null
-sed -i "s/^steps = .*/steps = $steps/" "$folder/demo.ini"
-echo "A small language model is cut in two, and each half becomes a process of its own. Between them, of the 256 values"
-echo "that describe a character only 13 travel. Both halves learn together all the same. (Ctrl-C leaves; the run goes on.)"
+if [ "${DEMO:-ssh}" = local ]; then
+    key run steps "${DEMO_STEPS:-48}" # about a minute on two slow cores
+    echo "A small language model is cut in two, and each half becomes a process of its own. Between them, of the 256 values"
+    echo "that describe a character only 13 travel. Both halves learn together all the same. (Ctrl-C leaves; the run goes on.)"
+else
+    begin_server
+    key run steps "${DEMO_STEPS:-30}"
+    key replicas count 2
+    key sync every 10
+    key anchor host anchor
+    key anchor every 4
+    key anchor staleness 6
+    key anchor limit 20
+    key anchor filter wiener
+    for host in a b c d anchor; do
+        key "host $host" kind ssh
+        key "host $host" ssh "$(id -un)@127.0.0.1:$port"
+        key "host $host" identity "$folder/id"
+        key "host $host" host_key "$(ssh-keygen -lf "$folder/host_key.pub" | awk '{ print $2 }')"
+        key "host $host" threads 1
+    done
+    echo "Five hosts, here all of them this machine, behind an SSH server of the demo's own: kedge logs in, sends its programs and the text,"
+    echo "starts the processes, and leaves. A small language model is cut in two, twice: two replicas of two stages. Between the stages,"
+    echo "of the 256 values that describe a character only 13 travel; the replicas meet every 10 steps, in the background; and an anchor"
+    echo "follows with clean gradients and tells all of them which directions are real. (Ctrl-C ends it.)"
+fi
 echo
 "$O/kedge" run "$folder/demo.ini" --headless
 echo
 
 "$O/kedge" status demo --json >"$folder/status"
+[ -z "$server" ] || "$O/kedge" anchor demo
+[ -z "$server" ] || echo
 value() { sed -n "s/^  \"$1\": \([^,]*\),*\$/\1/p" "$folder/status"; }
 awk -v before="$(value first_validation_loss)" -v after="$(value validation_loss)" -v tokens="$(value tokens)" 'BEGIN {
     print "What was learned, judged un-masked on text that was never trained on:"

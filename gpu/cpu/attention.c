@@ -9,9 +9,19 @@ static int64_t attention_scratch(int64_t d)
     return 8 * ATTENTION_BLOCK * padded + 2 * ATTENTION_BLOCK * ATTENTION_BLOCK + 4 * ATTENTION_BLOCK;
 }
 
+static void attention_by_half(struct device *device, const struct attention *a, bool forward)
+{
+    const struct attention_half_kernels *kernels = device->attention_half;
+    int64_t bytes = (kernels->scratch_bytes(a) + 63) / 64 * 64;
+    uint8_t *scratch = cpu_scratch(device, (size_t)(device->threads * bytes));
+#pragma omp parallel for num_threads(cpu_threads_for(device, a->sequences * a->tokens * a->heads * a->d)) schedule(dynamic)
+    for (int64_t unit = 0; unit < a->sequences * a->kv_heads; unit++)
+        (forward ? kernels->forward : kernels->backward)(a, unit / a->kv_heads, unit % a->kv_heads, scratch + threads_index() * bytes);
+}
+
 void attention_forward(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                        int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
-                       int64_t kv_stride, const int32_t *starts)
+                       int64_t kv_stride, const int32_t *starts, bool half)
 {
     const struct attention a = {.o = o,
                                 .log_sum = log_sum,
@@ -26,6 +36,10 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
                                 .q_stride = q_stride,
                                 .kv_stride = kv_stride,
                                 .starts = starts};
+    if (half && device->attention_half) {
+        attention_by_half(device, &a, true);
+        return;
+    }
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d), blocks = (tokens + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);
@@ -41,7 +55,7 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                         const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride,
-                        const int32_t *starts)
+                        const int32_t *starts, bool half)
 {
     const struct attention a = {.dq = dq,
                                 .dk = dk,
@@ -60,6 +74,10 @@ void attention_backward(struct device *device, float *dq, float *dk, float *dv, 
                                 .q_stride = q_stride,
                                 .kv_stride = kv_stride,
                                 .starts = starts};
+    if (half && device->attention_half) {
+        attention_by_half(device, &a, false);
+        return;
+    }
     const struct attention_kernels *kernels = device->kernels->attention;
     int64_t floats = attention_scratch(d);
     float *scratch = cpu_scratch(device, (size_t)(device->threads * floats) * sizeof *scratch);

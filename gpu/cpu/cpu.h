@@ -2,7 +2,7 @@
  * The CPU backend: the device, and the entries of its op table by file. What each op means is said in gpu/math/ops.h.
  *
  *   cpu.c        the device: memory, threads, scratch, the table     vector.c  plain arrays and AdamW      layer.c  norm,
- * rope, … gemm.c       matrix products by oneDNN                           attention.c                           mask.c,
+ * rope, … gemm.c       matrix products by oneDNN                           attention.c, amx.c                    mask.c,
  * pack.c  boundaries kernels_*.c  the inner loops, once per instruction set; the files above only share them out to threads
  *
  * A device belongs to one thread at a time (the worker's compute thread).
@@ -16,12 +16,14 @@
 struct device {
     int threads;
     const struct kernels *kernels;
+    const struct attention_half_kernels *attention_half; /* amx.c; NULL where this processor has no such unit */
     char description[120];
     void *scratch; /* of one op call; grows to the largest that was asked for */
     size_t scratch_bytes;
     float *angles; /* cosine[positions][half], then sine, of the frequencies of the last rope call */
     float *frequency;
     int64_t angle_positions, angle_half;
+    struct products *products; /* product.c; NULL before the first */
 };
 
 /* For tests: devices opened from now on use this instruction set ("base", "avx2", "avx512"; NULL = the best). ERR_ABSENT
@@ -43,6 +45,15 @@ void gemm_half(struct device *device, float *c, const uint16_t *a, const uint16_
 void gemm_words(struct device *device, float *c, const float *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
                 int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
 const char *gemm_half_is_slow(const struct device *device);
+
+/* product.c */
+struct product_shape {
+    int64_t m, n, k, lda, ldb, ldc, transpose_a, transpose_b; /* no holes: shapes are compared as bytes */
+};
+
+/* c = op(a)·op(b); false where gemm is better at it. */
+bool product_make(struct device *device, float *c, const uint16_t *a, const uint16_t *b, const struct product_shape *shape);
+void product_close(struct device *device);
 
 /* vector.c */
 void vector_halve(struct device *device, uint16_t *to, const float *from, int64_t count);
@@ -88,11 +99,11 @@ double layer_softmax_loss(struct device *device, const float *maximum, const flo
 /* attention.c */
 void attention_forward(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                        int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
-                       int64_t kv_stride, const int32_t *starts);
+                       int64_t kv_stride, const int32_t *starts, bool half);
 void attention_backward(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                         const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride,
-                        const int32_t *starts);
+                        const int32_t *starts, bool half);
 
 void attention_cached(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
                       int64_t first, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride);

@@ -1,6 +1,6 @@
 /*
- * Matrix products by oneDNN. Only dnnl_sgemm and its like for bf16 are used: they are the same in oneDNN 2.x and 3.x, and they are
- * row-major as we are. What may ever differ between versions stays in this file. No header declares the second one, so a
+ * Matrix products by oneDNN: dnnl_sgemm and its like for bf16, which are the same in oneDNN 2.x and 3.x, and row-major as we are; and
+ * primitives where they are faster (product.c). No header declares the second one, so a
  * library without it must do: products of bf16 are then made in fp32, as on a processor that has no instruction for them.
  *
  * oneDNN divides the work by the calling thread's OpenMP setting, so that is set before each call; then the division, and
@@ -111,6 +111,9 @@ void gemm_half(struct device *device, float *c, const uint16_t *a, const uint16_
         gemm_in_pieces(device, c, wide, b, scratch, m, n, k, columns, ldb, ldc, transpose_a, transpose_b, accumulate);
         return;
     }
+    const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
+    if (!accumulate && m * n * k >= SMALL && product_make(device, c, a, b, &shape))
+        return;
     threads_set(m * n * k < SMALL ? 1 : device->threads);
     dnnl_status_t status = dnnl_gemm_bf16bf16f32(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                                  accumulate ? 1.0f : 0.0f, c, ldc);

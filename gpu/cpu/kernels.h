@@ -71,6 +71,16 @@ struct attention_kernels {
                    float *scores);
 };
 
+/* Attention with products of bf16 (amx.c), in the same parts for both ways: all queries of all heads that share one kv head. */
+struct attention_half_kernels {
+    int64_t (*scratch_bytes)(const struct attention *a);
+    void (*forward)(const struct attention *a, int64_t sequence, int64_t kv_head, void *scratch);
+    void (*backward)(const struct attention *a, int64_t sequence, int64_t kv_head, void *scratch);
+};
+
+extern const struct attention_half_kernels amx_attention;
+bool amx_runs(void);
+
 enum { MASK_PAD = 8 }; /* draw blocks are padded to a multiple of this */
 
 /* Strata of a width, worked out once per call; see gpu/math/mask.h. Stratum 4·block + word is at [word · padded + block];

@@ -20,10 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gpu/cpu/kernels_math.h"
-#include "gpu/cpu/kernels_tile.h"
-
-enum { BLOCK = ATTENTION_BLOCK };
+#include "gpu/cpu/kernels_soften.h"
 
 _Static_assert(BLOCK % TILE_ROWS == 0 && BLOCK % TILE_COLUMNS == 0, "tiles fill a block");
 _Static_assert(ATTENTION_PAD % TILE_COLUMNS == 0, "tiles fill a padded head");
@@ -31,12 +28,6 @@ _Static_assert(ATTENTION_PAD % TILE_COLUMNS == 0, "tiles fill a padded head");
 static int64_t padded_width(int64_t d)
 {
     return (d + TILE_COLUMNS - 1) / TILE_COLUMNS * TILE_COLUMNS;
-}
-
-static int64_t rows_of_block(int64_t tokens, int64_t block)
-{
-    int64_t left = tokens - block * BLOCK;
-    return left < BLOCK ? left : BLOCK;
 }
 
 /* to[BLOCK][padded] = from[rows][d] · factor, zeros around. */
@@ -62,67 +53,6 @@ static void turn_block(float *restrict to, const float *restrict from, int64_t d
                 for (int64_t r = r0; r < r0 + 8; r++)
                     to[c * BLOCK + r] = from[r * padded + c];
     }
-}
-
-/* Scores of the diagonal tile: a key after the query becomes `value`. */
-static void mask_future(float *s, float value)
-{
-    for (int64_t key = 1; key < BLOCK; key++)
-        for (int64_t query = 0; query < key; query++)
-            s[key * BLOCK + query] = value;
-}
-
-/* Scores of keys `first` and on that lie before what a query sees become −∞. */
-static void mask_past(float *s, int64_t first, const int32_t *starts, int64_t rows)
-{
-    for (int64_t query = 0; query < rows; query++)
-        for (int64_t key = 0; key < BLOCK && first + key < starts[query]; key++)
-            s[key * BLOCK + query] = -INFINITY;
-}
-
-/* What the queries of one block see: the first block of keys, and from which one on nothing needs a mask. */
-struct sight {
-    const int32_t *starts; /* of the block's queries; NULL: all */
-    int64_t rows, from, open;
-};
-
-static struct sight sight_of(const struct attention *a, int64_t sequence, int64_t block, int64_t rows)
-{
-    if (!a->starts)
-        return (struct sight){.rows = rows};
-    const int32_t *starts = a->starts + sequence * a->tokens + block * BLOCK;
-    return (struct sight){starts, rows, starts[0] / BLOCK, (starts[rows - 1] + BLOCK - 1) / BLOCK};
-}
-
-/* The first query of a row of scores that anyone reads, whole vectors. */
-static int first_query(int key, bool diagonal)
-{
-    return diagonal ? key / TILE_COLUMNS * TILE_COLUMNS : 0;
-}
-
-/* One tile of online softmax: s becomes probabilities relative to the new maximum; `shrink` is what older sums must be
- * multiplied by. */
-static void soften(float *restrict s, float *restrict maximum, float *restrict sum, float *restrict shrink, bool diagonal)
-{
-    float largest[BLOCK], total[BLOCK];
-    for (int i = 0; i < BLOCK; i++)
-        largest[i] = maximum[i];
-    for (int key = 0; key < BLOCK; key++)
-        for (int i = first_query(key, diagonal); i < BLOCK; i++)
-            largest[i] = s[key * BLOCK + i] > largest[i] ? s[key * BLOCK + i] : largest[i];
-    for (int i = 0; i < BLOCK; i++) {
-        shrink[i] = math_exp(maximum[i] - largest[i]);
-        total[i] = sum[i] * shrink[i];
-        maximum[i] = largest[i];
-    }
-    for (int key = 0; key < BLOCK; key++)
-        for (int i = first_query(key, diagonal); i < BLOCK; i++) {
-            float p = math_exp(s[key * BLOCK + i] - largest[i]);
-            s[key * BLOCK + i] = p;
-            total[i] += p;
-        }
-    for (int i = 0; i < BLOCK; i++)
-        sum[i] = total[i];
 }
 
 static void scale_rows(float *x, const float *factor, int64_t padded)
@@ -199,18 +129,6 @@ static void load_queries(const struct attention *a, int64_t sequence, int64_t he
         to->along[r] = sum;
         to->log_sum[r] = r < to->rows ? log_sum[r] : 0;
     }
-}
-
-/* s and ds hold scores and d_o·v; they become probabilities and gradients of the scores. */
-static void soften_backward(float *restrict s, float *restrict ds, const float *restrict log_sum,
-                            const float *restrict along, bool diagonal)
-{
-    for (int key = 0; key < BLOCK; key++, s += BLOCK, ds += BLOCK)
-        for (int i = first_query(key, diagonal); i < BLOCK; i++) {
-            float p = math_exp(s[i] - log_sum[i]);
-            s[i] = p;
-            ds[i] = p * (ds[i] - along[i]);
-        }
 }
 
 static void add_rows(float *restrict to, int64_t stride, const float *restrict from, int64_t rows, int64_t d, int64_t padded)

@@ -14,7 +14,7 @@
  *   rmsnorm dx, dgain    8 + 2√width, 8 + √rows                      embedding_backward              √rows
  *   rope                 4                                           softmax sum                     8 + √columns
  *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
- *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error
+ *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error; half: 2^15 · (4 + S)
  *   adamw                8 for m and v (half, byte: one bit of what is kept), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
  *   levels_pack, levels_unpack   a value within 4 eps of the edge of a level may get either code; 4 for what is decoded
@@ -97,10 +97,11 @@ struct ops {
                  int64_t heads, int64_t head_width, int64_t stride, bool backward);
     /* Grouped-query causal attention without a tokens×tokens tensor: q[s,t,heads,d], k,v[s,t,kv_heads,d] with row strides (elements
      * between consecutive positions), o[s,t,heads·d] dense, log_sum[s,heads,t] kept for backward. scale = 1/√d.
-     * starts[s,t] (host memory, rising within a sequence, ≤ t): the first position that query t sees; NULL = 0 for all. */
+     * starts[s,t] (host memory, rising within a sequence, ≤ t): the first position that query t sees; NULL = 0 for all.
+     * half: products may be of numbers rounded to bf16, where that is faster. */
     void (*attention_forward)(struct device *device, float *o, float *log_sum, const float *q, const float *k, const float *v,
                               int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride,
-                              int64_t kv_stride, const int32_t *starts);
+                              int64_t kv_stride, const int32_t *starts, bool half);
     /* One sequence whose keys and values lie in a cache: query i of `tokens`, at position first + i, sees the keys and values of
      * positions 0 … first + i. No log sums: there is no backward. */
     void (*attention_cached)(struct device *device, float *o, const float *q, const float *k, const float *v, int64_t tokens,
@@ -109,7 +110,7 @@ struct ops {
     void (*attention_backward)(struct device *device, float *dq, float *dk, float *dv, const float *d_o, const float *o,
                                const float *log_sum, const float *q, const float *k, const float *v, int64_t sequences,
                                int64_t tokens, int64_t heads, int64_t kv_heads, int64_t d, int64_t q_stride, int64_t kv_stride,
-                               const int32_t *starts);
+                               const int32_t *starts, bool half);
     /* y[r,f] = silu(gate)·up, where gate_up[r, 2f] holds gate in its first f columns and up in the rest. */
     void (*swiglu_forward)(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
     /* d_gate_up may alias gate_up. */

@@ -133,7 +133,7 @@ void layer_forward(struct stage *stage, const struct layer *l, int64_t sequences
     project_qkv(stage, l, stage->scratch + stage->work.normed, rows);
     rotate(stage, &p, sequences, tokens, 0, false);
     stage->ops->attention_forward(stage->device, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads, m->kv_heads,
-                                  m->head_width, p.q_stride, p.kv_stride, l->starts);
+                                  m->head_width, p.q_stride, p.kv_stride, l->starts, stage->shape.half_products);
     forward_rest(stage, l, rows, out);
 }
 
@@ -188,7 +188,7 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
 
     linear_backward(stage, l->d_o_weight, d_o, gradient, l->o, l->o_weight, rows, m->hidden, query, false);
     ops->attention_backward(stage->device, d.q, d.k, d.v, d_o, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads,
-                            m->kv_heads, m->head_width, p.q_stride, p.kv_stride, l->starts);
+                            m->kv_heads, m->head_width, p.q_stride, p.kv_stride, l->starts, stage->shape.half_products);
     rotate(stage, &d, sequences, tokens, 0, true);
     norm(stage, l->x, l->norm1, rows);
     project_qkv_backward(stage, l, d_qkv, normed, rows);

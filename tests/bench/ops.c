@@ -160,11 +160,11 @@ static void run_attention(struct bench *bench)
     float *o = bench->b, *log_sum = bench->b + bench->m * bench->n * bench->heads * d;
     if (bench->flags == 0)
         ops->attention_forward(bench->rig.device, o, log_sum, bench->a, bench->a + k, bench->a + v, bench->m, bench->n,
-                               bench->heads, bench->kv_heads, d, stride, stride, NULL);
+                               bench->heads, bench->kv_heads, d, stride, stride, NULL, false);
     else
         ops->attention_backward(bench->rig.device, bench->c, bench->c + k, bench->c + v, bench->d, o, log_sum, bench->a,
                                 bench->a + k, bench->a + v, bench->m, bench->n, bench->heads, bench->kv_heads, d, stride,
-                                stride, NULL);
+                                stride, NULL, false);
 }
 
 /* Counted are the products that causal attention needs: 2 forward, 5 backward, each of d·tokens²/2 multiply-adds a head. */

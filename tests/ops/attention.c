@@ -78,7 +78,7 @@ static void cached_case(struct rig *rig, const float *x, const struct fused *at,
     }
 }
 
-static void attention_case(struct rig *rig, size_t n)
+static void attention_case(struct rig *rig, size_t n, bool half)
 {
     int64_t sequences = shapes[n].sequences, tokens = shapes[n].tokens, heads = shapes[n].heads,
             kv_heads = shapes[n].kv_heads;
@@ -86,7 +86,7 @@ static void attention_case(struct rig *rig, size_t n)
     struct fused at = {.k = output, .v = output + kv_width, .stride = output + 2 * kv_width + 3, .rows = rows};
     struct reference_attention shape = {sequences, tokens, heads, kv_heads, d, at.stride, at.stride};
     char label[100];
-    snprintf(label, sizeof label, "attention %lld×%lld, %lld/%lld heads of %lld", (long long)sequences, (long long)tokens,
+    snprintf(label, sizeof label, "attention%s %lld×%lld, %lld/%lld heads of %lld", half ? " of bf16" : "", (long long)sequences, (long long)tokens,
              (long long)heads, (long long)kv_heads, (long long)d);
     float *x = rig_noise(rig, rows * at.stride, 1, shapes[n].spread), *d_o = rig_noise(rig, rows * output, 2, 1);
     double *wide = rig_wide(rig, x, rows * at.stride);
@@ -97,19 +97,22 @@ static void attention_case(struct rig *rig, size_t n)
                                  wide + at.v, &shape);
     double tolerance =
         (8 + 4 * (sqrt((double)d) + sqrt((double)tokens) + largest_score(x, &at, heads, kv_heads, d))) * NUMBERS_EPS;
+    if (half) /* probabilities are off by what their scores are */
+        tolerance = (4 + largest_score(x, &at, heads, kv_heads, d)) * 0x1p-9;
 
     float *o = rig_floats(rig, rows * output), *log_sum = rig_floats(rig, rows * heads);
     rig->ops->attention_forward(rig->device, o, log_sum, x, x + at.k, x + at.v, sequences, tokens, heads, kv_heads, d,
-                                at.stride, at.stride, NULL);
+                                at.stride, at.stride, NULL, half);
     numbers_near(o, o_want, rows * output, tolerance, "%s (%s)", label, rig->label);
     numbers_near_scaled(log_sum, log_want, rows * heads, tolerance, sqrt((double)(rows * heads)), "%s log_sum (%s)", label,
                         rig->label);
-    cached_case(rig, x, &at, o_want, tokens, heads, kv_heads, d, tolerance);
+    if (!half)
+        cached_case(rig, x, &at, o_want, tokens, heads, kv_heads, d, tolerance);
 
     float *dq = rig_floats(rig, rows * at.stride), *dk = rig_floats(rig, rows * at.stride);
     float *dv = rig_floats(rig, rows * at.stride);
     rig->ops->attention_backward(rig->device, dq, dk + at.k, dv + at.v, d_o, o, log_sum, x, x + at.k, x + at.v, sequences,
-                                 tokens, heads, kv_heads, d, at.stride, at.stride, NULL);
+                                 tokens, heads, kv_heads, d, at.stride, at.stride, NULL, half);
     near_columns(rig, dv, d_want, &at, at.v, kv_width, tolerance, "attention dv");
     if (tokens == 1) /* one key: the score has no influence at all, and d_o·v − Σ d_o·o leaves only rounding */
         return;
@@ -120,7 +123,8 @@ static void attention_case(struct rig *rig, size_t n)
 static void attention_each(struct rig *rig)
 {
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
-        attention_case(rig, n);
+        for (int half = 0; half < 2; half++)
+            attention_case(rig, n, half);
 }
 
 static void test_attention(void **state)
@@ -130,16 +134,22 @@ static void test_attention(void **state)
 }
 
 /* The past does not see the future: changing later positions changes no bit of earlier outputs. */
-static void causal_each(struct rig *rig)
+static void causal(struct rig *rig, bool half)
 {
     int64_t tokens = 150, cut = 90, d = 16, stride = 3 * d;
     float *x = rig_noise(rig, tokens * stride, 1, 1), *o = rig_floats(rig, tokens * d), *log_sum = rig_floats(rig, tokens);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL, half);
     float *before = rig_copy(rig, o, tokens * d);
     numbers_noise(x + cut * stride, (tokens - cut) * stride, 2, 5);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL, half);
     numbers_same(o, before, cut * d * 4, "outputs of the past (%s)", rig->label);
     assert_true(memcmp(o + cut * d, before + cut * d, (size_t)((tokens - cut) * d) * 4) != 0);
+}
+
+static void causal_each(struct rig *rig)
+{
+    causal(rig, false);
+    causal(rig, true);
 }
 
 static void test_causal(void **state)
@@ -149,16 +159,22 @@ static void test_causal(void **state)
 }
 
 /* Large scores must not overflow, and a NaN must reach the output of its query. */
-static void extreme_each(struct rig *rig)
+static void extreme(struct rig *rig, bool half)
 {
     int64_t tokens = 70, d = 4, stride = 3 * d;
     float *x = rig_noise(rig, tokens * stride, 1, 100), *o = rig_floats(rig, tokens * d), *log_sum = rig_floats(rig, tokens);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL, half);
     assert_true(rig->ops->all_finite(rig->device, o, tokens * d) && rig->ops->all_finite(rig->device, log_sum, tokens));
     x[66 * stride] = NAN;
-    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, x + d, x + 2 * d, 1, tokens, 1, 1, d, stride, stride, NULL, half);
     for (int64_t t = 0; t < tokens; t++)
         assert_int_equal(isnan(o[t * d]) != 0, t == 66);
+}
+
+static void extreme_each(struct rig *rig)
+{
+    extreme(rig, false);
+    extreme(rig, true);
 }
 
 static void test_extreme(void **state)

@@ -53,15 +53,15 @@ static void attention_case(struct rig *rig, const int *length)
     float *o = rig_floats(rig, rows * output), *log_sum = rig_floats(rig, rows * HEADS), *d = rig_floats(rig, rows * STRIDE);
     const float *k = x + HEADS * D, *v = k + KV * D;
     double tolerance = (8 + 4 * (sqrt((double)D) + sqrt((double)tokens) + 4 * sqrt((double)D))) * NUMBERS_EPS;
-    rig->ops->attention_forward(rig->device, o, log_sum, x, k, v, 2, tokens, HEADS, KV, D, STRIDE, STRIDE, starts);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, k, v, 2, tokens, HEADS, KV, D, STRIDE, STRIDE, starts, false);
     numbers_near(o, o_want, rows * output, tolerance, "forward of documents, %d first (%s)", length[0], rig->label);
     rig->ops->attention_backward(rig->device, d, d + HEADS * D, d + (HEADS + KV) * D, d_o, o, log_sum, x, k, v, 2, tokens, HEADS, KV, D,
-                                 STRIDE, STRIDE, starts);
+                                 STRIDE, STRIDE, starts, false);
     numbers_near(d, d_want, rows * STRIDE, tolerance, "backward of documents, %d first (%s)", length[0], rig->label);
     memset(starts, 0, (size_t)rows * sizeof *starts); /* one document is no document */
     float *joined = rig_floats(rig, rows * output);
-    rig->ops->attention_forward(rig->device, o, log_sum, x, k, v, 2, tokens, HEADS, KV, D, STRIDE, STRIDE, starts);
-    rig->ops->attention_forward(rig->device, joined, log_sum, x, k, v, 2, tokens, HEADS, KV, D, STRIDE, STRIDE, NULL);
+    rig->ops->attention_forward(rig->device, o, log_sum, x, k, v, 2, tokens, HEADS, KV, D, STRIDE, STRIDE, starts, false);
+    rig->ops->attention_forward(rig->device, joined, log_sum, x, k, v, 2, tokens, HEADS, KV, D, STRIDE, STRIDE, NULL, false);
     numbers_same(o, joined, rows * output * 4, "one document (%s)", rig->label);
 }
 

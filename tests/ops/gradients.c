@@ -181,9 +181,9 @@ static void attention_case(struct rig *rig, int64_t sequences, int64_t tokens, i
                                      rig_wide(rig, w, q_count)};
     const struct subject subject = {attention_loss, &with};
     rig->ops->attention_forward(rig->device, o, log_sum, q, k, v, sequences, tokens, heads, kv_heads, d, heads * d,
-                                kv_heads * d, NULL);
+                                kv_heads * d, NULL, false);
     rig->ops->attention_backward(rig->device, dq, dk, dv, w, o, log_sum, q, k, v, sequences, tokens, heads, kv_heads, d,
-                                 heads * d, kv_heads * d, NULL);
+                                 heads * d, kv_heads * d, NULL, false);
     check(rig, &subject, with.q, q_count, dq, "attention q");
     check(rig, &subject, with.k, kv_count, dk, "attention k");
     check(rig, &subject, with.v, kv_count, dv, "attention v");

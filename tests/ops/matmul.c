@@ -17,7 +17,7 @@ static const struct {
 } shapes[] = {
     {1, 1, 1, 0},    {1, 17, 5, 3},    {13, 1, 64, 0},    {7, 9, 1, 2},
     {64, 64, 64, 0}, {33, 65, 129, 5}, {128, 48, 300, 0}, {5, 260, 31, 1},
-    {3, 700, 900, 2}, /* more bf16 than is made fp32 at a time */
+    {200, 96, 70, 0}, {3, 700, 900, 2}, /* large enough for primitives; more bf16 than is made fp32 at a time */
 };
 
 /* What an operand in bf16 is: the words, and `x` itself becomes what they say. */

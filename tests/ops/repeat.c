@@ -52,9 +52,9 @@ static void run_attention(struct run *r)
 {
     float *o = r->out, *log_sum = o + COUNT, *dq = log_sum + 4 * ROWS, *dk = dq + COUNT, *dv = dk + COUNT / 2;
     r->rig->ops->attention_forward(r->rig->device, o, log_sum, r->x, r->y, r->y + COUNT, 2, ROWS / 2, 4, 2, WIDTH / 4, WIDTH,
-                                   WIDTH / 2, NULL);
+                                   WIDTH / 2, NULL, false);
     r->rig->ops->attention_backward(r->rig->device, dq, dk, dv, r->x + COUNT, o, log_sum, r->x, r->y, r->y + COUNT, 2,
-                                    ROWS / 2, 4, 2, WIDTH / 4, WIDTH, WIDTH / 2, NULL);
+                                    ROWS / 2, 4, 2, WIDTH / 4, WIDTH, WIDTH / 2, NULL, false);
 }
 
 static void run_elementwise(struct run *r)

@@ -52,6 +52,17 @@ wait_hides 10 "frozen at step"
 press 6 '?'
 wait_shows 10 "Keys of Events"
 press Escape
+press / # what is shown is what is saved
+type_text "mask.rate"
+press Enter s C-u
+type_text "$TMP/saved.txt"
+press Enter
+wait_shows 10 "saved into"
+grep -q "sets mask.rate from 0.95 to 0.94" "$TMP/saved.txt" && ! grep -q "forming" "$TMP/saved.txt" || fail "saved: $(cat "$TMP/saved.txt")"
+press s C-u
+type_text "$TMP/saved.txt"
+press Enter
+wait_shows 10 "is there already"
 press 4
 wait_shows 20 "log of"
 

@@ -1,41 +1,57 @@
 #!/bin/sh
-# What a terminal shows of a recorded run is what --once prints of it: every view, four sizes, UTF-8 and ASCII, colour and none.
-# seconds: 240
+# What a terminal shows of a recorded run is what --once prints of it: every view at four sizes, UTF-8 and ASCII, with colour and without.
+# seconds: 300
 . tests/system/lib/common.sh
 . tests/tui/lib/tui.sh
 have_json || skip "python3 is not here to read JSON; it would have waited for a run to end"
 
-profile sea run.steps=40 train.evaluate_every=10
+profile sea run.steps=60 train.evaluate_every=10 train.micro_batches=4 anchor.host=c anchor.every=8 anchor.staleness=8 anchor.limit=30 anchor.rank=16
+printf '[host c]\nkind = local\nthreads = 1\n' >>"$TMP/sea.ini"
 kedge run "$TMP/sea.ini" --headless >"$TMP/out" 2>&1 || fail "the run: $(cat "$TMP/out")"
 
-# same COLUMNS ROWS VIEW LANG ENVIRONMENT
-same() {
-    what="$3 at $1 x $2, LANG=$4 $5"
-    env LANG="$4" COLUMNS="$1" LINES="$2" "$O/kedge" attach sea "$3" --once >"$TMP/once" 2>"$TMP/err" || fail "--once of $what: $(cat "$TMP/err")"
-    open_terminal "$1" "$2" "env LANG=$4 $5 $O/kedge attach sea $3"
-    tries=0
-    until picture >"$TMP/shown" && diff -q "$TMP/once" "$TMP/shown" >/dev/null; do
-        tries=$((tries + 1))
-        [ $tries -lt $((60 * patience)) ] || fail "the terminal shows another picture of $what:
+is_same() { picture >"$TMP/shown" && cmp -s "$TMP/once" "$TMP/shown"; }
+colours() { coloured | grep -q "$(printf '\033\[[0-9;]*[34][0-8]\(;[0-9;]*\)\{0,1\}m')"; }
+
+# shown COLUMNS ROWS LANG ENVIRONMENT : each view by its key, in one terminal of that size, beside what --once prints
+shown() {
+    open_terminal "$1" "$2" "env LANG=$3 $4 $O/kedge attach sea"
+    for view in run links anchor hosts knobs events; do
+        what="$view at $1 x $2, LANG=$3 $4"
+        env LANG="$3" COLUMNS="$1" LINES="$2" "$O/kedge" attach sea "$view" --once >"$TMP/once" 2>"$TMP/err" || fail "--once of $what: $(cat "$TMP/err")"
+        [ "$(wc -l <"$TMP/once")" = "$2" ] || fail "--once of $what has $(wc -l <"$TMP/once") lines"
+        case $view in run) press 1 ;; links) press 2 ;; anchor) press 3 ;; hosts) press 4 ;; knobs) press 5 ;; events) press 6 ;; esac
+        wait_for 10 is_same || fail "the terminal shows another picture of $what:
 $(diff "$TMP/once" "$TMP/shown")"
-        sleep 0.1
+        ! { [ "$3" = C ] && LC_ALL=C grep -n '[^ -~]' "$TMP/shown"; } || fail "$what is not ASCII"
+        case $4 in
+        *NO_COLOR*) ! colours || fail "NO_COLOR is not obeyed: $what" ;;
+        *256color*) colours || fail "there is no colour: $what" ;;
+        esac
     done
 }
 
-for view in run links hosts knobs events; do
-    same 80 24 $view C.UTF-8 TERM=screen-256color
-done
-for size in "60 16" "120 40" "200 50"; do
-    same ${size} run C.UTF-8 TERM=screen-256color
-    same ${size} links C.UTF-8 TERM=screen
-done
-coloured | grep -q "$(printf '\033\[3[1-7]m')" || fail "there is no colour"
-for view in run knobs events; do
-    same 80 24 $view C "TERM=screen NO_COLOR=1"
-done
-LC_ALL=C grep -q '[^ -~]' "$TMP/shown" && fail "not ASCII: $(cat "$TMP/shown")"
-coloured | grep -q "$(printf '\033\[[0-9;]*[34][0-8]m')" && fail "NO_COLOR is not obeyed"
-same 80 24 run C.UTF-8 TERM=vt100
+# COLUMNS ROWS LANG ENVIRONMENT
+while read -r columns rows language environment; do
+    [ -z "$columns" ] || shown "$columns" "$rows" "$language" "$environment"
+done <<'END'
+80 24 C.UTF-8 TERM=screen-256color
+80 24 C.UTF-8 TERM=screen-256color NO_COLOR=1
+80 24 C TERM=screen-256color
+80 24 C TERM=screen NO_COLOR=1
+120 40 C.UTF-8 TERM=screen-256color
+120 40 C.UTF-8 TERM=screen NO_COLOR=1
+120 40 C TERM=screen-256color
+120 40 C TERM=screen NO_COLOR=1
+200 50 C.UTF-8 TERM=screen-256color
+200 50 C.UTF-8 TERM=screen NO_COLOR=1
+200 50 C TERM=screen-256color
+200 50 C TERM=screen NO_COLOR=1
+60 16 C.UTF-8 TERM=screen-256color
+60 16 C.UTF-8 TERM=screen NO_COLOR=1
+60 16 C TERM=screen-256color
+60 16 C TERM=screen NO_COLOR=1
+80 24 C.UTF-8 TERM=vt100
+END
 close_terminal
 
 # A terminal that can show no screen gets lines, and is told why.
@@ -46,6 +62,6 @@ close_terminal
 # 59 x 15 says what it needs; the run's phase is there all the same.
 open_terminal 59 15 "env LANG=C.UTF-8 TERM=screen $O/kedge attach sea; sleep 30"
 wait_shows 10 "59 x 15 here, 60 x 16 needed"
-wait_shows 10 "finished step 40/40"
+wait_shows 10 "finished step 60/60"
 press q
-wait_shows 10 "sea: finished at step 40 of 40"
+wait_shows 10 "sea: finished at step 60 of 60"

@@ -260,7 +260,8 @@ void chrome_dialog(struct view *view, struct surface *surface, struct area area)
     int row = inside.row;
     row += draw_lines(dialog->text, surface, (struct area){row, inside.column, inside.rows - 3, inside.columns}) + 1;
     if (dialog->twin[0] && row < inside.row + inside.rows - 1)
-        surface_print(surface, row, inside.column, inside.columns, INK_DIM, "the same: %s", dialog->twin);
+        surface_print(surface, row, inside.column, inside.columns, INK_DIM, "the same%s: %s",
+                      dialog->kind == DIALOG_ASK ? " (c copies)" : "", dialog->twin);
     row = inside.row + inside.rows - 1;
     if (dialog->kind == DIALOG_TYPE) {
         surface_print(surface, row - 1, inside.column, inside.columns, INK_WARN, "type %s to do it, Esc to leave it", dialog->must_type);

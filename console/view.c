@@ -168,6 +168,12 @@ bool view_take(struct view *view, struct wish *wish)
 
 /* ---- dialogs ---- */
 
+static void copy(struct view *view, const char *text)
+{
+    view_wish(view, WISH_COPY)->text = mem_text(text);
+    view_say(view, INK_PLAIN, "copied to the terminal's clipboard");
+}
+
 static void begin_dialog(struct view *view, enum dialog_kind kind, const char *title, const char *text, const char *twin,
                          const struct wish *wish)
 {
@@ -206,6 +212,8 @@ static void press_ask(struct view *view, uint32_t press)
     struct dialog *dialog = &view->dialog;
     if (press == 'y' || (press == PRESS_ENTER && dialog->yes))
         grant(view);
+    else if (press == 'c' && dialog->twin[0])
+        copy(view, dialog->twin);
     else if (press == PRESS_LEFT || press == PRESS_RIGHT || press == PRESS_TAB || press == 'h' || press == 'l')
         dialog->yes = !dialog->yes;
     else if (press == PRESS_ENTER || press == PRESS_ESCAPE || press == 'n' || press == 'q')
@@ -362,8 +370,7 @@ static void copy_row(struct view *view)
         view_say(view, INK_WARN, "nothing is selected here");
         return;
     }
-    view_wish(view, WISH_COPY)->text = mem_text(text);
-    view_say(view, INK_PLAIN, "copied to the terminal's clipboard");
+    copy(view, text);
 }
 
 static bool act_everywhere(struct view *view, enum act act)

@@ -54,6 +54,17 @@ static void feed_line(struct view *view, struct input *input)
     input->left -= bytes;
 }
 
+static void feed_mouse(struct view *view, struct input *input)
+{
+    struct surface surface;
+    int rows = 1 + take(input) % 60, columns = 1 + take(input);
+    uint32_t press = PRESS_CLICK + take(input) % 3;
+    surface_init(&surface, rows, columns, false);
+    view_draw(view, &surface, input->now_ns, UINT64_C(1796000000000));
+    view_mouse(view, press, take(input) % 64 - 2, take(input) - 2, &surface, input->now_ns);
+    surface_clear(&surface);
+}
+
 /* A command at work in the window. */
 static void feed_window(struct view *view, struct input *input)
 {
@@ -110,8 +121,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             feed_key(&view, &input);
         else if (what < 0xCC)
             feed_line(&view, &input);
-        else if (what < 0xD0)
+        else if (what < 0xCE)
             feed_window(&view, &input);
+        else if (what < 0xD0)
+            feed_mouse(&view, &input);
         else if (what < 0xE0)
             input.now_ns += (uint64_t)take(&input) * CLOCK_SECOND / 4;
         else

@@ -104,6 +104,22 @@ static void a_run_is_changed_only_after_asking(void **unused)
     view_clear(&view);
 }
 
+/* The command that does the same can be taken along instead. */
+static void a_dialog_gives_its_command(void **unused)
+{
+    struct view view;
+    struct wish wish;
+    (void)unused;
+    fleet_view(&view, 8, 4, 3);
+    fleet_press(&view, "S c");
+    assert_true(view_take(&view, &wish) && wish.kind == WISH_COPY);
+    assert_string_equal(wish.text, "kedge stop sea");
+    mem_free(wish.text);
+    assert_shows(&view, "Stop this run?"); /* it still asks */
+    assert_no_wish(&view);
+    view_clear(&view);
+}
+
 static void read_only_changes_nothing(void **unused)
 {
     struct view view;
@@ -363,7 +379,7 @@ int main(void)
         cmocka_unit_test(views_show_what_they_are_for),
         cmocka_unit_test(leaving_harms_nothing),
         cmocka_unit_test(a_run_is_changed_only_after_asking),
-        cmocka_unit_test(read_only_changes_nothing),
+        cmocka_unit_test(a_dialog_gives_its_command), cmocka_unit_test(read_only_changes_nothing),
         cmocka_unit_test(a_knob_is_drafted_then_proposed),
         cmocka_unit_test(the_command_line_has_completion_and_history),
         cmocka_unit_test(filters_hide_rows), cmocka_unit_test(filters_are_bounded),

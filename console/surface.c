@@ -69,11 +69,11 @@ int surface_encode(uint32_t code, char out[5])
     return bytes;
 }
 
-/* Blocks, braille and boxes are one cell in every font; others as the C library says. */
+/* Signs, arrows, boxes, blocks and braille, which panels draw, are one cell; others as the C library says: ncurses asks it, too. */
 static int width_of(uint32_t code)
 {
-    if (code < 0x300 || (code >= 0x2010 && code < 0x2900))
-        return code >= 0x2329 && code <= 0x232A ? 2 : 1;
+    if (code < 0x300 || (code >= 0x2010 && code < 0x2300) || (code >= 0x2500 && code < 0x25FD) || (code >= 0x2800 && code < 0x2900))
+        return 1;
     int width = wcwidth((wchar_t)code);
     return width < 0 ? 1 : width > 2 ? 2 : width;
 }

@@ -93,6 +93,9 @@ static void wide_characters_are_whole(void **unused)
     surface_wipe(&surface);
     assert_int_equal(surface_text(&surface, 0, 0, 4, INK_PLAIN, "漢字漢"), 3);
     assert_string_equal(text_of(&surface), "漢…\n");
+    surface_wipe(&surface);
+    assert_int_equal(surface_text(&surface, 0, 0, 6, INK_PLAIN, "☔☃▶x"), 5); /* as wide as the terminal takes them to be */
+    assert_string_equal(text_of(&surface), "☔☃▶x\n");
     surface_clear(&surface);
 }
 

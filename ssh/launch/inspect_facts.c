@@ -179,11 +179,13 @@ char *inspect_listen_script(const char *listen, unsigned seconds)
 {
     char host[128], port[16];
     split(listen, host, port);
+    /* It waits for a caller or for the end of its input: who gives up leaves nothing behind on the host. */
     return mem_format("perl -MSocket -e '$|=1; my ($h,$p)=@ARGV; my $a=inet_aton($h) or do { print \"error no address\\n\"; exit }; "
                       "socket(my $s,PF_INET,SOCK_STREAM,0); setsockopt($s,SOL_SOCKET,SO_REUSEADDR,1); "
                       "bind($s,sockaddr_in($p,$a)) or do { print \"error $!\\n\"; exit }; listen($s,5); "
-                      "my ($q)=sockaddr_in(getsockname($s)); print \"port $q\\n\"; alarm(%u); accept(my $c,$s); syswrite($c,\"kedge\\n\"); "
-                      "sleep 1' '%s' '%s'", seconds, host, port);
+                      "my ($q)=sockaddr_in(getsockname($s)); print \"port $q\\n\"; "
+                      "my $f=\"\"; vec($f,0,1)=1; vec($f,fileno($s),1)=1; select($f,undef,undef,%u)>0 and vec($f,fileno($s),1) or exit; "
+                      "accept(my $c,$s); syswrite($c,\"kedge\\n\"); sleep 1' '%s' '%s'", seconds, host, port);
 }
 
 char *inspect_dial_script(const char *address)

@@ -169,29 +169,61 @@ static int ink_of(const struct window *window, const char *line)
     return window->by_subject && strstr(line, " is ready") ? INK_GOOD : INK_PLAIN;
 }
 
+/* Bytes of the text that fit into a row: nothing is cut, the key of a host least of all. */
+static size_t fit(const char *text, int columns)
+{
+    size_t at = 0;
+    for (int used = 0, bytes; text[at]; at += (size_t)bytes) {
+        char letter[5];
+        surface_encode(surface_decode(text + at, &bytes), letter);
+        used += surface_width(letter);
+        if (used > columns)
+            break;
+    }
+    return at ? at : strlen(text);
+}
+
+/* All lines as rows; those from `top` on are drawn into the area (NULL: only counted). Returns how many rows there are. */
+static int draw_rows(const struct window *window, struct surface *surface, struct area area, int top)
+{
+    int rows = 0;
+    for (size_t i = 0; i < window->count + (window->begun[0] != '\0'); i++) {
+        const char *line = i < window->count ? window->lines[i] : window->begun;
+        int ink = i < window->count ? ink_of(window, line) : INK_WARN;
+        do {
+            char text[WINDOW_LINE];
+            size_t bytes = fit(line, area.columns);
+            snprintf(text, sizeof text, "%.*s", (int)bytes, line);
+            if (surface && rows >= top && rows < top + area.rows)
+                surface_text(surface, area.row + rows - top, area.column, area.columns, ink, text);
+            line += bytes;
+            rows++;
+        } while (*line);
+    }
+    return rows;
+}
+
 void window_draw(struct window *window, struct surface *surface, struct area area)
 {
     surface_fill(surface, area, ' ', INK_PLAIN);
     struct area inside = surface_box(surface, area, window->title, INK_FRAME);
-    inside = (struct area){inside.row, inside.column + 1, inside.rows, inside.columns - 2};
-    int rows = inside.rows - (window->running ? 1 : 0), lines = (int)window->count + (window->begun[0] != '\0'), most = lines - rows;
+    inside = (struct area){inside.row, inside.column + 1, inside.rows - (window->running ? 1 : 0), inside.columns - 2};
+    if (inside.rows < 1 || inside.columns < 1)
+        return;
+    int most = draw_rows(window, NULL, inside, 0) - inside.rows;
     most = most < 0 ? 0 : most;
     if (window->follow || window->top > most)
         window->top = most;
     window->top = window->top < 0 ? 0 : window->top;
-    for (int i = 0; i < rows && window->top + i < lines; i++) {
-        bool whole = window->top + i < (int)window->count;
-        const char *line = whole ? window->lines[window->top + i] : window->begun;
-        surface_text(surface, inside.row + i, inside.column, inside.columns, whole ? ink_of(window, line) : INK_WARN, line);
-    }
-    if (!window->running || inside.rows < 1)
+    draw_rows(window, surface, inside, window->top);
+    if (!window->running)
         return;
     struct prompt shown = window->prompt;
     if (window->hidden)
         shown.text[0] = '\0', shown.cursor = 0;
     if (window->prompt.open)
-        prompt_draw(&shown, surface, inside.row + rows, inside.column, inside.columns, INK_BOLD);
+        prompt_draw(&shown, surface, inside.row + inside.rows, inside.column, inside.columns, INK_BOLD);
     else
-        surface_text(surface, inside.row + rows, inside.column, inside.columns, INK_DIM, "at work; Esc interrupts it");
+        surface_text(surface, inside.row + inside.rows, inside.column, inside.columns, INK_DIM, "at work; Esc interrupts it");
     explicit_bzero(&shown, sizeof shown);
 }

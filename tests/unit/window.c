@@ -119,6 +119,15 @@ static void secrets_are_not_shown_and_forgotten(void **state)
     assert_null(memmem(&window, sizeof window, secret, strlen(secret)));
 }
 
+/* A key that is cut cannot be compared. */
+static void long_lines_are_broken(void **state)
+{
+    (void)state;
+    window_open(&window, "Check", "the key of b is not known: sha256:ABCDEFGHIJKLMNOPQRSTUVWXYZ漢字abcdefghijklmnopqrstuvwxyz\nend");
+    assert_true(shows("the key of b is not ", 10, 24) && shows("known: sha256:ABCDEF", 10, 24) && shows("uvwxyz", 10, 24) && shows("end", 10, 24));
+    assert_false(shows("…", 10, 24));
+}
+
 static void esc_interrupts_then_closes(void **state)
 {
     (void)state;
@@ -156,7 +165,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
         TEST(text_begins_at_its_beginning), TEST(a_host_is_a_row), TEST(what_is_no_row_is_kept_in_order), TEST(questions_are_answered),
-        TEST(secrets_are_not_shown_and_forgotten), TEST(esc_interrupts_then_closes), TEST(it_is_bounded),
+        TEST(secrets_are_not_shown_and_forgotten), TEST(long_lines_are_broken),
+        TEST(esc_interrupts_then_closes), TEST(it_is_bounded),
     };
     setlocale(LC_CTYPE, "C.UTF-8");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,7 +125,8 @@ static const struct command commands[] = {
         .function = order_set,
         .help = "change settings of a run that is going",
         .details = "Returns when a training step has used the value, and says which one was the first. The change, "
-                   "who made it and that step stand in the ledger ('kedge get RUN').",
+                   "who made it and that step stand in the ledger ('kedge get RUN'). With revert.steps a change that the run "
+                   "does not bear goes back by itself.",
     },
     {
         .name = "pause", .arguments = "RUN", .least = 1, .most = 1, .function = order_pause,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A run on real sshds is launched inside the screen: what each host is doing is a row, the question about an unknown host key is answered
-# there, Esc takes back what had begun, a refusal stays to be read, and the run opens when its programs stand.
+# there, Esc takes back what had begun and so does the death of the console, a refusal stays to be read, and the run opens when its programs stand.
 # seconds: 240
 . tests/system/lib/common.sh
 . tests/tui/lib/tui.sh
@@ -19,11 +19,13 @@ set_key "$TMP/wrong.ini" run.name wrong
 set_key "$TMP/wrong.ini" host.b.identity "$TMP/none"
 
 cd "$TMP" || exit 1
-open_terminal 100 30 "env LANG=C.UTF-8 TERM=screen-256color $O/kedge; echo code \$?; sleep 100"
-cd "$root" || exit 1
-wait_shows 20 "no runs yet"
-press 7
-wait_shows 10 "far.ini"
+begin() {
+    open_terminal 100 30 "env LANG=C.UTF-8 TERM=screen-256color sh -c 'echo \$\$ >$TMP/pid; exec $O/kedge'; echo code \$?; sleep 100"
+    wait_shows 20 "0 Runs"
+    press 7
+    wait_shows 10 "far.ini"
+}
+begin
 choose() { press g; for i in 1 2 3 4 5 6; do chosen | grep -q "$1" && return; press j; sleep 0.2; done; fail "$1 is not in the list: $(picture)"; }
 chosen() { coloured | grep "$(printf '\033\[[0-9;]*7m')"; }
 
@@ -38,6 +40,15 @@ press Escape
 wait_hides 10 "kedge run far.ini"
 gone_now() { nothing_left far >/dev/null && nothing_on "one two" far >/dev/null; }
 wait_for 20 gone_now || fail "$(nothing_left far; nothing_on "one two" far)"
+
+# ---- the console dies while the launch asks: what had begun is taken back by the launch itself ----
+press L y
+wait_shows 30 "Is it that host?"
+kill -KILL "$(cat "$TMP/pid")"
+wait_shows 10 "code 137"
+wait_for 30 gone_now || fail "after kill -9: $(nothing_left far; nothing_on "one two" far)"
+begin
+choose far.ini
 
 # ---- saved, twice; then both hosts at once, a row for each ----
 press L y
@@ -69,4 +80,5 @@ press S y
 wait_shows 60 "stopped"
 press q
 wait_shows 10 "code 0"
+cd "$root" || exit 1
 wait_for 30 gone_now || fail "$(nothing_left far; nothing_on "one two" far)"

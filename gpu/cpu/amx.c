@@ -133,8 +133,10 @@ static void turn_rows(uint16_t *restrict to, const uint16_t *restrict rows, int6
 /* words[BLOCK][BLOCK] of a tile of fp32 */
 static void halve_tile(uint16_t *restrict words, const float *restrict tile)
 {
-    for (int64_t i = 0; i < BLOCK * BLOCK; i++)
-        words[i] = math_to_half(tile[i]);
+    for (int64_t i = 0; i < BLOCK * BLOCK; i += DEPTH) {
+        __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(tile + i + TILE), _mm512_loadu_ps(tile + i));
+        memcpy(words + i, &both, sizeof both);
+    }
 }
 
 /* to[rows][d] with a stride, of from[padded][BLOCK] turned · factor of each row */
@@ -271,6 +273,7 @@ static void load_queries(const struct attention *a, int64_t sequence, int64_t he
     for (int64_t r = 0; r < BLOCK; r++) {
         float sum = 0;
         int64_t used = r < rows ? d : 0;
+#pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < used; c++)
             sum += d_o[r * dense + c] * o[r * dense + c];
         along[r] = sum;

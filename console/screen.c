@@ -41,7 +41,7 @@ struct screen {
     struct loop_watch *keys;
     struct loop_timer *draw, *tick;
     uint64_t drawn_ns;
-    bool leaving, hung_up, draw_armed, looking;
+    bool leaving, hung_up, draw_armed, has_keys;
     struct task *task;        /* a command at work in the view's window */
     char launched[PROMPT_TEXT]; /* the profile that it launches; "" = it does something else */
 };
@@ -150,11 +150,7 @@ static int open_client(struct screen *screen, struct why *why)
 static int open_run(struct screen *screen, const char *run, struct why *why)
 {
     struct place place;
-    if (screen->looking) /* HOST:RUN asks a host and turns the loop meanwhile */
-        return why_set(why, ERR_AGAIN, "another run is still being looked for");
-    screen->looking = true;
-    int err = place_find(screen->loop, run, &place, why);
-    screen->looking = false;
+    int err = place_find(screen->loop, run, &place, why); /* HOST:RUN asks a host, and turns the loop meanwhile */
     if (err)
         return err;
     client_free(screen->client);
@@ -228,9 +224,7 @@ static void page(struct screen *screen, const struct wish *wish)
 {
     struct why why = {0};
     terminal_leave(screen->terminal);
-    loop_watch_want(screen->keys, false, false);
     int err = pager_run(screen->loop, screen->place.folder, wish->name, wish->text, &why);
-    loop_watch_want(screen->keys, true, false);
     terminal_enter(screen->terminal);
     if (err)
         view_say(&screen->view, INK_BAD, "%s", why.text);
@@ -358,13 +352,21 @@ static bool take_press(struct screen *screen, uint32_t press)
     return view_mouse(&screen->view, press, row, column, &screen->surface, clock_now_ns());
 }
 
-/* All keys that are there, then what they wish for, then one drawing: never later than the key. */
+/* Keys are taken between two turns of the loop: what they wish for may turn it itself (a pager), which no callback may. */
 static void on_keys(int fd, bool readable, bool writable, void *arg)
 {
     struct screen *screen = arg;
+    (void)fd, (void)readable, (void)writable;
+    screen->has_keys = true;
+    loop_watch_want(screen->keys, false, false);
+}
+
+/* All keys that are there, then what they wish for, then one drawing: never later than the key. */
+static void take_keys(struct screen *screen)
+{
     struct wish wish;
     bool changed = false;
-    (void)fd, (void)readable, (void)writable;
+    screen->has_keys = false;
     for (;;) {
         uint32_t press = terminal_press(screen->terminal, &screen->hung_up);
         if (press == PRESS_NONE)
@@ -373,6 +375,7 @@ static void on_keys(int fd, bool readable, bool writable, void *arg)
         while (view_take(&screen->view, &wish))
             grant(screen, &wish);
     }
+    loop_watch_want(screen->keys, true, false);
     if (!changed || screen->leaving)
         return;
     draw(screen);
@@ -428,6 +431,8 @@ static void turn(struct screen *screen)
 {
     while (!screen->leaving && !screen->hung_up && !watch_is_interrupted()) {
         loop_run_once(screen->loop, TICK_NS);
+        if (screen->has_keys)
+            take_keys(screen);
         if (resized) {
             struct timespec rest = {.tv_nsec = (long)RESIZE_NS};
             resized = false;

@@ -6,7 +6,9 @@
 have_json || skip "python3 is not here to read JSON; it would have watched a run that is driven by keys"
 
 profile sea run.steps=100000
-open_terminal 100 30 "env LANG=C.UTF-8 TERM=screen-256color $O/kedge run $TMP/sea.ini; echo code \$?; sleep 100"
+printf '#!/bin/sh\ncp "$1" "%s/paged"\necho the pager shows it\nread -r line\n' "$TMP" >"$TMP/pager"
+chmod +x "$TMP/pager"
+open_terminal 100 30 "env PAGER=$TMP/pager LANG=C.UTF-8 TERM=screen-256color $O/kedge run $TMP/sea.ini; echo code \$?; sleep 100"
 wait_shows 60 "training"
 wait_shows 60 "r0s0"
 wait_for 30 step_reached sea 5 || fail "no step was trained: $(picture)"
@@ -63,8 +65,23 @@ press s C-u
 type_text "$TMP/saved.txt"
 press Enter
 wait_shows 10 "is there already"
+press o # the same in the pager; a key of its own ends it
+wait_shows 10 "the pager shows it"
+diff "$TMP/saved.txt" "$TMP/paged" || fail "the pager has: $(cat "$TMP/paged")"
+press Enter
+wait_shows 10 "Tab view"
+press ! # the others
+wait_shows 10 "forming"
+press ! Escape
 press 4
 wait_shows 20 "log of"
+
+press : # a host that answers nothing of the kind is a sentence, and the screen goes on
+type_text "open 127.0.0.1:nowhere"
+press Enter
+wait_shows 30 "127.0.0.1 "
+press 2
+wait_shows 10 "of dense"
 
 at=$(step_of sea)
 press q

@@ -85,7 +85,7 @@ static void begin(struct scene *scene)
 {
     static const struct link_callbacks callbacks = {.message = on_message, .down = on_down};
     static const struct client_callbacks client_callbacks = {.down = client_down};
-    struct client_settings settings = {.run_id = RUN_ID, .timeouts = timeouts_derive(400 * CLOCK_MS), .follow = true};
+    struct client_settings settings = {.run_id = RUN_ID, .timeouts = timeouts_derive(2 * CLOCK_SECOND), .follow = true};
     struct link_settings link = {
         .run_id = RUN_ID,
         .hello = {.version = WIRE_VERSION, .role = scene->role ? scene->role : ROLE_SCHEDULER, .program = "kedged test",

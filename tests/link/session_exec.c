@@ -118,7 +118,7 @@ static void a_deadline_and_too_much_output(void **unused)
     struct outcome outcome = {0};
     (void)unused;
     connect_to(&caller, &server);
-    outcome.exec = exec_run(caller.session, "waiting", "sleep 30", NULL, 0, 100, 300 * CLOCK_MS, on_done, &outcome);
+    outcome.exec = exec_run(caller.session, "waiting", "sleep 3", NULL, 0, 100, 300 * CLOCK_MS, on_done, &outcome);
     assert_true(loop_until(loop, &outcome.done, 5 * CLOCK_SECOND));
     assert_int_equal(outcome.err, ERR_TIMEOUT);
     memset(&outcome, 0, sizeof outcome);

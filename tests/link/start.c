@@ -60,7 +60,7 @@ static void one_line_decides(void **unused)
         {"echo 'error the port is taken by \"x\" (pid 7)'", ERR_REFUSED, "the port is taken by \"x\" (pid 7)"},
         {"printf 'error \\033[31mred\\n'", ERR_REFUSED, "\\x1b[31mred"},
         {"echo hello", ERR_INVALID, "sh said 'hello' instead of being ready: is it of this version?"},
-        {"exec sleep 5 >/dev/null", ERR_GONE, NULL},
+        {"exec sleep 1 >/dev/null", ERR_GONE, NULL},
     };
     struct place place;
     (void)unused;

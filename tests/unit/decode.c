@@ -122,7 +122,7 @@ static const char conversation[] =
     "0.002500 < control step=0 micro_batch=0 HELLO version=1 role=4 program=\"kedge-worker 0.1.0\" name=\"r0s1\""
     " host=\"b → c\" pid=4711 profile_hash=18446744073709551615 host_nonce=0 announce=\"127.0.0.1:4000\"\n"
     "0.003000 > act     step=7 micro_batch=3 STAMP kind=0 micro_batches=8 keep=13 learning_rate=0.0003 clip_scale=1 apply=1"
-    " mask_rate=0.95 codec_version=2 sync_every=0 sync_rank=0 sync_rate=0 sync_merge=0 sync_since=0 sync_number=0"
+    " mask_rate=0.95 codec_version=2 sync_every=0 sync_rank=0 sync_rate=0 sync_merge=0 sync_since=0 sync_number=0 join_replica=0 join_life=0 join_step=0"
     " capture=0 basis=0 mix=0\n"
     "0.004500 < act     step=7 micro_batch=3 GRAD mask_checksum=0 squares=0.1 loss=nan targets=512 body=0 bytes\n"
     "0.004500 < control step=0 micro_batch=0 BYE err=-2 text=\"so long\"\n"

@@ -17,7 +17,10 @@ static unsigned long greatest_number(const char *text)
 {
     unsigned long most = 0, number = 0;
     for (; *text && *text != '}'; text++) {
-        number = *text >= '0' && *text <= '9' && number <= REPEATS_MOST ? 10 * number + (unsigned long)(*text - '0') : *text == ',' ? 0 : number;
+        if (*text == ',')
+            number = 0;
+        else if (*text >= '0' && *text <= '9' && number <= REPEATS_MOST)
+            number = 10 * number + (unsigned long)(*text - '0');
         most = number > most ? number : most;
     }
     return most;
@@ -51,7 +54,8 @@ bool filter_set(struct filter *filter, const char *pattern)
     filter_clear(filter);
     filter->inverse = inverse;
     snprintf(filter->pattern, sizeof filter->pattern, "%s", pattern);
-    filter->compiled = pattern[0] && is_bounded(pattern) && regcomp(&filter->regex, pattern, REG_EXTENDED | REG_ICASE | REG_NOSUB) == 0;
+    filter->compiled = pattern[0] && is_bounded(pattern) &&
+                       regcomp(&filter->regex, pattern, REG_EXTENDED | REG_ICASE | REG_NOSUB) == 0;
     return filter->compiled || !pattern[0];
 }
 

@@ -160,7 +160,8 @@ static void ask_launch(struct view *view)
     } else {
         snprintf(wish.name, sizeof wish.name, "%s", path);
         snprintf(twin, sizeof twin, "kedge run %.140s", path);
-        view_ask(view, "Launch this run?", "Its programs are started on the hosts of the profile; then the screen shows it. Until they stand, Esc takes all back.", twin, &wish);
+        view_ask(view, "Launch this run?", "Its programs are started on the hosts of the profile; then the screen shows it. Until they stand, "
+                                           "Esc takes all back.", twin, &wish);
     }
 }
 

@@ -266,7 +266,8 @@ static void on_over(int exit_code, void *arg)
 static void begin_task(struct screen *screen, const struct wish *wish)
 {
     static const struct task_callbacks callbacks = {.said = on_said, .over = on_over};
-    const char *verb = wish->kind == WISH_CHECK ? "check" : wish->kind == WISH_PLAN ? "plan" : "run", *base = strrchr(wish->name, '/');
+    const char *verb = wish->kind == WISH_CHECK ? "check" : wish->kind == WISH_PLAN ? "plan" : "run";
+    const char *base = strrchr(wish->name, '/');
     const char *const words[] = {verb, wish->name, wish->kind == WISH_LAUNCH ? "--detach" : NULL, NULL};
     struct why why = {0};
     char title[80];

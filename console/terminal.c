@@ -328,13 +328,15 @@ static uint32_t mouse_press(struct terminal *terminal)
 
 /* ---- keys ---- */
 
-static uint32_t special(wint_t key)
+static uint32_t special(struct terminal *terminal, wint_t key)
 {
     static const struct { wint_t key; uint32_t press; } keys[] = {
         {KEY_UP, PRESS_UP}, {KEY_DOWN, PRESS_DOWN}, {KEY_LEFT, PRESS_LEFT}, {KEY_RIGHT, PRESS_RIGHT}, {KEY_HOME, PRESS_HOME},
         {KEY_END, PRESS_END}, {KEY_PPAGE, PRESS_PAGE_UP}, {KEY_NPAGE, PRESS_PAGE_DOWN}, {KEY_BTAB, PRESS_BACK_TAB},
         {KEY_DC, PRESS_DELETE}, {KEY_F(1), PRESS_F1}, {KEY_BACKSPACE, PRESS_ERASE}, {KEY_ENTER, PRESS_ENTER},
     };
+    if (key == KEY_MOUSE)
+        return mouse_press(terminal);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].key == key)
             return keys[i].press;
@@ -353,7 +355,10 @@ uint32_t terminal_press(struct terminal *terminal, bool *gone)
             *gone = tcgetattr(STDIN_FILENO, &now) != 0;
             return PRESS_NONE;
         }
-        uint32_t press = got == KEY_CODE_YES && key == KEY_MOUSE ? mouse_press(terminal) : got == KEY_CODE_YES ? special(key) : key == '\b' ? PRESS_ERASE : key == '\n' ? PRESS_ENTER : (uint32_t)key;
+        uint32_t press = got == KEY_CODE_YES ? special(terminal, key)
+                         : key == '\b'       ? PRESS_ERASE
+                         : key == '\n'       ? PRESS_ENTER
+                                             : (uint32_t)key;
         if (press != PRESS_NONE)
             return press;
     }

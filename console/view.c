@@ -404,7 +404,8 @@ static bool act_everywhere(struct view *view, enum act act)
     case ACT_MOUSE:
         view->mouse = !view->mouse;
         view_wish(view, WISH_MOUSE);
-        view_say(view, INK_PLAIN, view->mouse ? "clicks select, the wheel scrolls; m gives the mouse back" : "the mouse is the terminal's own");
+        view_say(view, INK_PLAIN, view->mouse ? "clicks select, the wheel scrolls; m gives the mouse back"
+                                              : "the mouse is the terminal's own");
         return true;
     case ACT_QUIT:
         view_wish(view, WISH_LEAVE);

@@ -58,8 +58,8 @@ bool revert_arm(struct revert *revert, const struct profile *settings, struct re
     row->row.watched_until = row->row.step + (uint64_t)settings->revert_steps - 1;
     record_touch(record, &row->version);
     record->urgent = true;
-    record_text(words, size, "%s = %s is watched until step %" PRIu64 ": it goes back to %s when the loss is above %.4g or the gradient norm "
-                "above %.4g", row->row.name, row->row.new_value, row->row.watched_until, row->row.old_value, row->row.loss_most,
+    record_text(words, size, "%s = %s is watched until step %" PRIu64 ": it goes back to %s when the loss is above %.4g or the "
+                "gradient norm above %.4g", row->row.name, row->row.new_value, row->row.watched_until, row->row.old_value, row->row.loss_most,
                 row->row.norm_most);
     return true;
 }

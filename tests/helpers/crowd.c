@@ -55,7 +55,8 @@ static void on_second(void *arg)
     struct scene *scene = arg;
     loop_timer_set(scene->timer, CLOCK_SECOND);
     if (scene->watched)
-        fleet_send(scene->processes, scene->stages, FLEET_NOW + clock_now_ns() % (50 * CLOCK_SECOND), &(struct fleet_sink){send_row, scene->link});
+        fleet_send(scene->processes, scene->stages, FLEET_NOW + clock_now_ns() % (50 * CLOCK_SECOND),
+                   &(struct fleet_sink){send_row, scene->link});
 }
 
 static int on_message(struct link *link, const struct frame_header *header, const uint8_t *payload, size_t bytes, void *arg,

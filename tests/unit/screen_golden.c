@@ -36,7 +36,8 @@ static void compare(const char *name, const char *text)
 static void fill_lists(struct view *view)
 {
     static const char *const profiles[] = {"./reef.ini", "/home/ada/.config/kedge/sea.ini", "profiles/laptop.ini"};
-    static const struct view_run runs[] = {{"sea", true, FLEET_WALL - 2000}, {"reef", false, FLEET_WALL - 90000}, {"old", false, FLEET_WALL - 90000000}};
+    static const struct view_run runs[] = {
+        {"sea", true, FLEET_WALL - 2000}, {"reef", false, FLEET_WALL - 90000}, {"old", false, FLEET_WALL - 90000000}};
     view->run_count = sizeof runs / sizeof *runs;
     view->runs = mem_array(view->run_count, sizeof *view->runs);
     memcpy(view->runs, runs, sizeof runs);

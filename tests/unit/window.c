@@ -124,7 +124,8 @@ static void long_lines_are_broken(void **state)
 {
     (void)state;
     window_open(&window, "Check", "the key of b is not known: sha256:ABCDEFGHIJKLMNOPQRSTUVWXYZ漢字abcdefghijklmnopqrstuvwxyz\nend");
-    assert_true(shows("the key of b is not ", 10, 24) && shows("known: sha256:ABCDEF", 10, 24) && shows("uvwxyz", 10, 24) && shows("end", 10, 24));
+    assert_true(shows("the key of b is not ", 10, 24) && shows("known: sha256:ABCDEF", 10, 24));
+    assert_true(shows("uvwxyz", 10, 24) && shows("end", 10, 24));
     assert_false(shows("…", 10, 24));
 }
 

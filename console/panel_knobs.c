@@ -10,15 +10,14 @@
 #include "console/view.h"
 #include "console/words.h"
 
-enum column { NAME, VALUE, STATE, UNIT, RANGE, HELP, COLUMNS };
+enum column { NAME, VALUE, STATE, RANGE, HELP, COLUMNS };
 
 static const struct grid_column columns[COLUMNS] = {
     [NAME] = {.title = "setting"},
     [VALUE] = {.title = "value", .right = true},
     [STATE] = {.title = "state"},
-    [UNIT] = {.title = "unit", .importance = 2},
     [RANGE] = {.title = "range", .importance = 1},
-    [HELP] = {.title = "what it does", .importance = 3, .least = 20},
+    [HELP] = {.title = "what it does", .importance = 2, .least = 20},
 };
 
 static bool is_drafted(const struct view *view, const struct wire_knob_row *knob)
@@ -46,9 +45,6 @@ static int cell(int row, int column, char *out, size_t size, void *arg)
         else
             snprintf(out, size, "in use");
         return is_drafted(view, knob) ? INK_KEY : knob->pending ? INK_WARN : INK_GOOD;
-    case UNIT:
-        snprintf(out, size, "%s", field ? field->unit : "");
-        return INK_DIM;
     case RANGE:
         if (field)
             field_range(field, out, size);

@@ -147,6 +147,7 @@ json_t *anchor_report(const struct state *state)
     json_object_set_new(object, "compute_seconds", report_real(row->compute_seconds));
     json_object_set_new(object, "validation_loss", report_real(row->validation_loss));
     json_object_set_new(object, "validation_step", row->validation_version ? json_integer((json_int_t)row->validation_version - 1) : json_null());
+    json_object_set_new(object, "price_per_hour", report_real(row->price_per_hour));
     json_object_set_new(object, "matrices", meters);
     return object;
 }

@@ -11,7 +11,7 @@
 #include "console/words.h"
 #include "ssh/base/mem.h"
 
-enum column { FROM, TO, LANE, NOW, MEAN, PEAK, CAPACITY, RTT, QUEUE, HELD, BYTES, DENSE, COLUMNS };
+enum column { FROM, TO, LANE, NOW, MEAN, PEAK, CAPACITY, RTT, QUEUE, HELD, BYTES, DENSE, PRICE, COLUMNS };
 
 static const struct grid_column columns[COLUMNS] = {
     [FROM] = {.title = "from", .least = 5},
@@ -26,6 +26,7 @@ static const struct grid_column columns[COLUMNS] = {
     [HELD] = {.title = "held by", .importance = 3, .least = 8},
     [BYTES] = {.title = "sent", .right = true, .importance = 1},
     [DENSE] = {.title = "of dense", .right = true, .importance = 1},
+    [PRICE] = {.title = "an hour", .right = true, .importance = 6}, /* in money */
 };
 
 _Static_assert(BYTES == PANEL_LINKS_SENT, "view.c sorts by it");
@@ -70,6 +71,8 @@ static double number_of(const struct view *view, int road, int column)
         return (double)row->sent_bytes;
     case DENSE:
         return share_of_dense(row);
+    case PRICE:
+        return row->price_per_hour;
     case LANE:
         return row->lane;
     default:
@@ -129,7 +132,7 @@ static int cell(int at, int column, char *out, size_t size, void *arg)
     const struct view *view = list->view;
     const struct state_road *road = &view->state.roads[list->entries[at].road];
     double value = column == FROM || column == TO || column == HELD ? 0 : number_of(view, list->entries[at].road, column);
-    bool stale = view_is_stale(view, view->now_ns - road->heard_ns) && (column == NOW || column == QUEUE || column == HELD);
+    bool stale = view_is_stale(view, view->now_ns - road->heard_ns) && (column == NOW || column == QUEUE || column == HELD || column == PRICE);
     switch (column) {
     case FROM:
     case TO:
@@ -153,6 +156,9 @@ static int cell(int at, int column, char *out, size_t size, void *arg)
     case DENSE:
         words_percent(&view->style, value, out, size);
         return INK_GOOD;
+    case PRICE:
+        words_money(&view->style, value, out, size);
+        return stale ? INK_DIM : INK_PLAIN;
     default:
         words_bytes(&view->style, (uint64_t)value, out, size);
         return stale || value == 0 ? INK_DIM : INK_PLAIN;
@@ -165,7 +171,7 @@ static void draw_history(const struct view *view, int road, struct surface *surf
 {
     const struct wire_road_row *row = &view->state.roads[road].row;
     const struct trail *trail = history_rate(&view->history, (size_t)road);
-    char top[WORDS], sent[WORDS], dense[WORDS], share[WORDS];
+    char top[WORDS], sent[WORDS], dense[WORDS], share[WORDS], price[WORDS];
     int labels = 12;
     struct area plot = {area.row + 1, area.column + labels, area.rows - 2, area.columns - labels - 1};
     if (area.rows < 4)
@@ -175,9 +181,11 @@ static void draw_history(const struct view *view, int road, struct surface *surf
     words_bytes(&view->style, row->sent_bytes - (row->evaluation_bytes < row->sent_bytes ? row->evaluation_bytes : 0), sent, sizeof sent);
     words_bytes(&view->style, row->dense_bytes, dense, sizeof dense);
     words_percent(&view->style, share_of_dense(row), share, sizeof share);
-    if (row->dense_bytes)
-        surface_print(surface, area.row, area.column + used + 4, area.columns - used - 5, INK_DIM,
-                      "training sent %s; dense bf16 would have sent %s: %s of it", sent, dense, share);
+    used += row->dense_bytes ? 3 + surface_print(surface, area.row, area.column + used + 4, area.columns - used - 5, INK_DIM,
+                                                 "sent %s, %s of dense bf16's %s", sent, share, dense) : 0;
+    if (isfinite(row->price_per_hour))
+        surface_print(surface, area.row, area.column + used + 4, area.columns - used - 5, INK_PLAIN, "%s an hour",
+                      words_money(&view->style, row->price_per_hour, price, sizeof price));
     double most = plot_columns(surface, plot, INK_RATE, trail, view_tick(view), NAN);
     if (!isfinite(most)) {
         surface_text(surface, plot.row, plot.column, plot.columns, INK_DIM, "its rate is drawn here as it is heard");

@@ -23,6 +23,19 @@ static int put_pair(struct surface *surface, struct area area, int row, int at, 
     return at + surface_text(surface, row, at, end - at, ink, value) + 3;
 }
 
+/* "spent 1.27   now 2.40 an hour   4.10 when all steps are trained" */
+static void draw_money(const struct view *view, struct surface *surface, struct area area, int ink)
+{
+    const struct wire_run_state *run = &view->state.run;
+    char text[WORDS], value[2 * WORDS];
+    int at = put_pair(surface, area, area.row, area.column, "spent", words_money(&view->style, run->spent, text, sizeof text), ink);
+    if (!isfinite(run->spend_per_hour))
+        return;
+    snprintf(value, sizeof value, "%s an hour", words_money(&view->style, run->spend_per_hour, text, sizeof text));
+    at = put_pair(surface, area, area.row, at, "now", value, ink);
+    put_pair(surface, area, area.row, at, "in all", words_money(&view->style, run->spend_forecast, text, sizeof text), ink);
+}
+
 static void draw_numbers(const struct view *view, struct surface *surface, struct area area)
 {
     const struct wire_run_state *run = &view->state.run;
@@ -45,6 +58,8 @@ static void draw_numbers(const struct view *view, struct surface *surface, struc
     at = put_pair(surface, area, area.row + 1, at, "mask", words_percent(style, run->mask_rate, text, sizeof text), plain);
     at = put_pair(surface, area, area.row + 1, at, "trained", words_count(style, (double)run->tokens, text, sizeof text), plain);
     put_pair(surface, area, area.row + 1, at, "in", words_duration(style, (double)run->trained_ns / 1e9, text, sizeof text), plain);
+    if (isfinite(run->spent) && area.rows >= 3)
+        draw_money(view, surface, (struct area){area.row + 2, area.column + 1, 1, area.columns - 24}, plain);
 }
 
 static const char *label_loss(double y, char *out, int size)

@@ -48,6 +48,18 @@ static void write_speed(const struct state *state, const struct style *style, FI
     fprintf(out, "%s tokens/s   %s a step   ETA %s   %s tokens in %s\n", rate, step, eta, tokens, trained);
 }
 
+static void write_money(const struct wire_run_state *run, const struct style *style, FILE *out)
+{
+    char spent[WORDS], now[WORDS], all[WORDS];
+    if (!isfinite(run->spent))
+        return; /* the profile names no prices */
+    fprintf(out, "spent %s", words_money(style, run->spent, spent, sizeof spent));
+    if (isfinite(run->spend_per_hour))
+        fprintf(out, "   %s an hour   %s when all steps are trained", words_money(style, run->spend_per_hour, now, sizeof now),
+                words_money(style, run->spend_forecast, all, sizeof all));
+    fputc('\n', out);
+}
+
 void print_status(const struct state *state, const struct style *style, uint64_t now_ns, FILE *out)
 {
     const struct wire_run_state *run = &state->run;
@@ -69,6 +81,7 @@ void print_status(const struct state *state, const struct style *style, uint64_t
         fprintf(out, "%s%s%s\n", style_paint(style, paint_of_phase(run->phase)), run->reason, style_end(style));
     write_losses(run, style, out);
     write_speed(state, style, out);
+    write_money(run, style, out);
     if (state->knob_count) {
         fputc('\n', out);
         print_knobs(state, style, now_ns, out);

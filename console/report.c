@@ -107,6 +107,9 @@ json_t *report_run(const struct state *state, uint64_t now_ns)
     json_object_set_new(object, "tokens", integer(run->tokens));
     json_object_set_new(object, "newest_event", integer(run->newest_event));
     json_object_set_new(object, "viewers", integer(run->viewers));
+    json_object_set_new(object, "spent", report_real(run->spent));
+    json_object_set_new(object, "spend_per_hour", report_real(run->spend_per_hour));
+    json_object_set_new(object, "spend_forecast", report_real(run->spend_forecast));
     return object;
 }
 
@@ -150,6 +153,7 @@ json_t *report_links(const struct state *state)
         json_object_set_new(object, "holds", hold_list(row->hold_reasons));
         json_object_set_new(object, "rtt_seconds", row->rtt_ns ? report_seconds(row->rtt_ns) : json_null());
         json_object_set_new(object, "capacity_bits_per_second", report_known(row->capacity_bps));
+        json_object_set_new(object, "price_per_hour", report_real(row->price_per_hour));
         json_array_append_new(list, object);
     }
     return list;

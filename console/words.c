@@ -70,6 +70,14 @@ char *words_percent(const struct style *style, double share, char *out, size_t s
     return out;
 }
 
+char *words_money(const struct style *style, double value, char *out, size_t size)
+{
+    if (!isfinite(value))
+        return unknown(style, out, size);
+    snprintf(out, size, fabs(value) < 0.995 ? "%.2g" : fabs(value) < 99.5 ? "%.2f" : "%.0f", value);
+    return out;
+}
+
 char *words_duration(const struct style *style, double seconds, char *out, size_t size)
 {
     if (!isfinite(seconds) || seconds < 0 || seconds > 1e9)

@@ -18,6 +18,7 @@ char *words_rate(const struct style *style, double bytes_per_second, char *out, 
 char *words_rate_pair(const struct style *style, double down, double up, char *out, size_t size); /* "↓1.2 ↑0.9 MB/s" */
 char *words_bytes(const struct style *style, uint64_t bytes, char *out, size_t size);            /* 0 = unknown */
 char *words_percent(const struct style *style, double share, char *out, size_t size);            /* "5.0 %" */
+char *words_money(const struct style *style, double value, char *out, size_t size);              /* "0.0042", "12.50", "1240" */
 char *words_duration(const struct style *style, double seconds, char *out, size_t size);         /* "1 h 02 m" */
 char *words_age(const struct style *style, uint64_t ns_ago, char *out, size_t size);             /* UINT64_MAX = never */
 char *words_date(int64_t wall_ms, char *out, size_t size);                                       /* "2026-11-29 19:48:59" */

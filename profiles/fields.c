@@ -72,7 +72,8 @@ static const struct field rows[] = {
              "without this machine. 0 sets none."},
     {.section = "run", .key = "budget", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e9, .initial = "0",
      .applier = APPLIES_AGENT, IN_RUN(budget),
-     .help = "The run ends when its hosts have cost so much by host.price_per_hour; kept like run.deadline. 0 sets none."},
+     .help = "The run ends when it has cost so much by host.price_per_hour and host.price_per_gb_up. The hosts keep the hours like "
+             "run.deadline, by themselves; the scheduler counts the bytes, too. 0 sets none."},
     {.section = "run", .key = "without_scheduler", .type = FIELD_CHOICE, .unit = "", .choices = without_heads,
      .initial = "train-on", .applier = APPLIES_AGENT, IN_RUN(without_head),
      .help = "What a host does when the scheduler is silent for 60 times run.timeout: train on, or stop its processes."},
@@ -476,6 +477,9 @@ static const struct field rows[] = {
     {.section = "host", .key = "price_per_hour", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e6,
      .initial = "0", .applier = APPLIES_AGENT, IN_HOST(price_per_hour),
      .help = "What the host costs in an hour, in the money of run.budget."},
+    {.section = "host", .key = "price_per_gb_up", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e6,
+     .initial = "0", .applier = APPLIES_SCHEDULER, IN_HOST(price_per_gb_up),
+     .help = "What 10^9 bytes that leave the host cost, in the money of run.budget."},
 };
 
 #define ROW_COUNT (sizeof rows / sizeof *rows)

@@ -70,6 +70,7 @@ struct profile_host {
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
     int64_t threads;            /* host.threads of each process: 0 = its share of the cores */
     double price_per_hour;      /* host.price_per_hour */
+    double price_per_gb_up;     /* host.price_per_gb_up: of 10⁹ bytes that leave it */
     int line;                   /* of the section in the file, 0 = not from a file */
     int lines[PROFILE_HOST_ROWS]; /* of each row, as profile.lines */
 };
@@ -251,8 +252,8 @@ int profile_check_effect(const struct profile *begun, const char *name, struct w
 int profile_rounds_under_way(const struct profile *profile); /* most exchanges of a stage at a time: gpu/train/fragments.c */
 uint64_t profile_hash(const struct profile *profile); /* of the settings text without live rows */
 
-/* After so long the run ends, by its deadline or because its hosts have cost the budget, whichever is first; 0 = never. Armed on every
- * host before the first worker starts. */
+/* After so long the run ends, by its deadline or because the hours of its hosts have cost the budget, whichever is first; 0 = never.
+ * Armed on every host before the first worker starts; the scheduler counts the bytes as well (scheduler/money.h). */
 uint64_t profile_fuse_ns(const struct profile *profile);
 
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is

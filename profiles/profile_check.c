@@ -224,7 +224,7 @@ static void check_logins(struct checking *checking)
     for (int64_t i = 0; i < p->host_count; i++) {
         const struct profile_host *host = &p->hosts[i];
         head |= strcmp(p->head, host->name) == 0;
-        priced |= host->price_per_hour > 0;
+        priced |= host->price_per_hour > 0 || host->price_per_gb_up > 0;
         snprintf(name, sizeof name, "host.%s.ssh", host->name);
         if (host->ssh[0] && host->kind == HOST_LOCAL)
             complain(checking, name, "host %s is said to be local and to be reached by ssh = %s: remove one of them", host->name,
@@ -240,7 +240,7 @@ static void check_logins(struct checking *checking)
             complain(checking, name, "host.identity: the key file %s cannot be read", host->identity);
     }
     if (p->budget > 0 && !priced)
-        complain(checking, "run.budget", "run.budget = %g means nothing while no host has a price_per_hour", p->budget);
+        complain(checking, "run.budget", "run.budget = %g means nothing while no host has a price_per_hour or price_per_gb_up", p->budget);
     if (!head)
         complain(checking, "run.head", "run.head = %s is no host of this profile", p->head);
 }

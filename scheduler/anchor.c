@@ -57,6 +57,7 @@ void anchor_begin(struct run *run)
                                     .noise = (double)NAN,
                                     .compute_seconds = (double)NAN,
                                     .validation_loss = (double)NAN,
+                                    .price_per_hour = (double)NAN,
                                     .target = (double)run->profile.anchor_staleness};
     record_text(row->host, sizeof row->host, "%s", process->record->row.host);
     record_text(row->saying, sizeof row->saying, "is not started yet");

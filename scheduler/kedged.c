@@ -10,6 +10,7 @@
 #include "scheduler/folder.h"
 #include "scheduler/journal.h"
 #include "scheduler/lock.h"
+#include "scheduler/money.h"
 #include "scheduler/plan.h"
 #include "scheduler/run.h"
 #include "scheduler/viewers.h"
@@ -262,7 +263,8 @@ static void check_fuse(struct kedged *kedged)
     uint64_t fuse_ms = profile_fuse_ns(&kedged->profile) / CLOCK_MS, since_ms = kedged->record->state.row.started_wall_ms;
     struct wire_order order = {.kind = ORDER_STOP, .who = "the run's deadline or budget"};
     struct wire_reply reply;
-    if (!fuse_ms || kedged->fused || clock_wall_ms() < since_ms + fuse_ms)
+    bool due = fuse_ms && clock_wall_ms() >= since_ms + fuse_ms;
+    if (kedged->fused || (!due && !money_is_up(&kedged->profile, kedged->record)))
         return;
     kedged->fused = true;
     run_note(kedged->run, EVENT_ALERT, "deadline", "the run's deadline or budget is used up: it is stopped");

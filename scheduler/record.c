@@ -15,6 +15,7 @@ struct record *record_new(void)
     struct wire_run_state *state = &record->state.row;
     state->loss = state->first_validation_loss = state->validation_loss = state->gradient_norm = (double)NAN;
     state->tokens_per_second = state->step_seconds = state->mask_rate = (double)NAN;
+    state->spent = state->spend_per_hour = state->spend_forecast = (double)NAN;
     return record;
 }
 
@@ -80,7 +81,7 @@ struct record_road *record_road(struct record *record, const char *from, const c
     if (record->road_count == RECORD_ROADS)
         return NULL;
     road = &record->roads[record->road_count++];
-    *road = (struct record_road){.row = {.lane = lane, .bytes_per_second = (double)NAN}};
+    *road = (struct record_road){.row = {.lane = lane, .bytes_per_second = (double)NAN, .price_per_hour = (double)NAN}};
     record_text(road->row.from, sizeof road->row.from, "%s", from);
     record_text(road->row.to, sizeof road->row.to, "%s", to);
     return road;

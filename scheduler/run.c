@@ -49,6 +49,11 @@ void run_say(struct run *run, enum event_level level, const struct process *proc
     events_add(run->events, &row, clock_now_ns());
 }
 
+static void count_money(struct run *run)
+{
+    money_refresh(&run->profile, run->record, clock_wall_ms(), run_phase(run) == PHASE_FINISHED || run_phase(run) == PHASE_STOPPED);
+}
+
 void run_move(struct run *run, enum run_phase phase, const char *reason)
 {
     static const uint32_t may_follow[] = {
@@ -69,6 +74,7 @@ void run_move(struct run *run, enum run_phase phase, const char *reason)
     state->row.phase = (uint8_t)phase;
     record_text(state->row.reason, sizeof state->row.reason, "%s", reason);
     record_touch(run->record, &state->version);
+    count_money(run);
     run->record->urgent = true;
     bool bad = phase == PHASE_HOLDING && state->cause > CAUSE_ORDER;
     run_say(run, bad ? EVENT_ALERT : EVENT_INFO, NULL, "phase", "%s → %s%s%s", old ? wire_phase_name(old) : "new",
@@ -330,6 +336,7 @@ static void refresh(struct run *run)
     state->row.trained_ns = trained_ns(run);
     state->row.mask_rate = knobs_profile(run->knobs)->mask_rate;
     state->wall_ms = clock_wall_ms();
+    count_money(run);
     record_touch(run->record, &state->version);
 }
 

@@ -12,6 +12,7 @@
 #include "scheduler/joining.h"
 #include "scheduler/knobs.h"
 #include "scheduler/leaving.h"
+#include "scheduler/money.h"
 #include "scheduler/numbers.h"
 #include "scheduler/processes.h"
 #include "scheduler/revert.h"

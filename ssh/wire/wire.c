@@ -178,6 +178,7 @@ static const struct wire_field anchor_row_fields[] = {
     FIELD(anchor_row, sent_bytes), FIELD(anchor_row, full_bytes), FIELD(anchor_row, cosine), FIELD(anchor_row, inside),
     FIELD(anchor_row, norm_ratio), FIELD(anchor_row, changed), FIELD(anchor_row, noise), FIELD(anchor_row, compute_seconds),
     FIELD(anchor_row, validation_loss), FIELD(anchor_row, validation_version),
+    FIELD(anchor_row, price_per_hour),
 };
 static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
 static const struct wire_field run_state_fields[] = {
@@ -186,7 +187,8 @@ static const struct wire_field run_state_fields[] = {
     FIELD(run_state, first_validation_loss), FIELD(run_state, validation_loss), FIELD(run_state, validation_step),
     FIELD(run_state, gradient_norm), FIELD(run_state, tokens_per_second), FIELD(run_state, step_seconds),
     FIELD(run_state, started_wall_ms), FIELD(run_state, trained_ns), FIELD(run_state, mask_rate), FIELD(run_state, tokens),
-    FIELD(run_state, newest_event), FIELD(run_state, viewers),
+    FIELD(run_state, newest_event), FIELD(run_state, viewers), FIELD(run_state, spent), FIELD(run_state, spend_per_hour),
+    FIELD(run_state, spend_forecast),
 };
 static const struct wire_field process_row_fields[] = {
     FIELD(process_row, process), FIELD(process_row, host), RANGE(process_row, role, ROLE_CONSOLE, ROLE_ANCHOR),
@@ -199,6 +201,7 @@ static const struct wire_field road_row_fields[] = {
     FIELD(road_row, from), FIELD(road_row, to), RANGE(road_row, lane, LANE_CONTROL, LANE_TELEM), FIELD(road_row, sent_bytes),
     FIELD(road_row, evaluation_bytes), FIELD(road_row, dense_bytes), FIELD(road_row, bytes_per_second), FIELD(road_row, queued_bytes),
     FIELD(road_row, hold_reasons), FIELD(road_row, rtt_ns), FIELD(road_row, capacity_bps),
+    FIELD(road_row, price_per_hour),
 };
 static const struct wire_field event_row_fields[] = {
     FIELD(event_row, id), FIELD(event_row, wall_ms), FIELD(event_row, step),
@@ -279,16 +282,16 @@ static const struct wire_message messages[] = {
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
     /* What only the newest of matters to a viewer may be replaced on TELEM; what must not be lost goes on CONTROL. STATE_END
      * goes last on TELEM, so that it comes behind all rows of both lanes. */
-    ROW(RUN_STATE, run_state, "S→C", LANE_TELEM, 125 + NAME_BYTES + TEXT_BYTES),
+    ROW(RUN_STATE, run_state, "S→C", LANE_TELEM, 149 + NAME_BYTES + TEXT_BYTES),
     ROW(PROCESS_ROW, process_row, "S→C", LANE_TELEM, 50 + 2 * NAME_BYTES + TEXT_BYTES),
-    ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 61 + 2 * NAME_BYTES),
+    ROW(ROAD_ROW, road_row, "S→C", LANE_TELEM, 69 + 2 * NAME_BYTES),
     ROW(EVENT_ROW, event_row, "S→C", LANE_CONTROL, 29 + 2 * NAME_BYTES + TEXT_BYTES),
     ROW(LEDGER_ROW, ledger_row, "S→C", LANE_CONTROL, 49 + 4 * NAME_BYTES),
     ROW(KNOB_ROW, knob_row, "S→C", LANE_CONTROL, 1 + 3 * NAME_BYTES),
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
     ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
-    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 160 + NAME_BYTES + TEXT_BYTES),
+    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 168 + NAME_BYTES + TEXT_BYTES),
     ROW(METER_ROW, meter, "S→C", LANE_TELEM, 87),
 
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),

@@ -547,6 +547,9 @@ struct wire_run_state {
     uint64_t tokens;               /* trained so far */
     uint64_t newest_event;         /* id */
     uint32_t viewers;
+    double spent;                  /* so far, in the money of the profile's prices; NaN = it has none, as below */
+    double spend_per_hour;         /* now, hosts and bytes; NaN when the run is over */
+    double spend_forecast;         /* spent when the last step is trained; NaN = unknown */
 };
 
 struct wire_process_row {
@@ -572,6 +575,7 @@ struct wire_road_row {
     uint64_t queued_bytes;
     uint32_t hold_reasons;
     uint64_t rtt_ns, capacity_bps;
+    double price_per_hour;     /* of bytes_per_second; NaN = unknown, or they cost nothing */
 };
 
 struct wire_event_row {
@@ -621,6 +625,7 @@ struct wire_anchor_row {
     double compute_seconds;     /* of the anchor for one version */
     double validation_loss;     /* un-masked, of version validation_version */
     uint64_t validation_version;
+    double price_per_hour;      /* of its host, unless stages share it, and of its roads */
 };
 
 struct wire_state_end {

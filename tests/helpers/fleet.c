@@ -28,6 +28,7 @@ static void send_road(const struct fleet_sink *to, int number, int stages, bool 
         .lane = LANE_ACT, .sent_bytes = 4000000 + 1000 * second, .dense_bytes = 80000000, .evaluation_bytes = 100000,
         .bytes_per_second = 1e6 * (1 + (number + (int)second) % 4) / (back ? 2 : 1), .rtt_ns = 20 * CLOCK_MS,
         .capacity_bps = back ? 0 : 40000000, .hold_reasons = back ? 0 : 2, .queued_bytes = back ? 0 : 6500,
+        .price_per_hour = back ? (double)NAN : 0.036,
     };
     int one = number, other = number + 1;
     snprintf(row.from, sizeof row.from, "r%ds%d", one / stages, (back ? other : one) % stages);
@@ -42,6 +43,7 @@ static void send_run(const struct fleet_sink *to, uint64_t now_ns)
         .run = "sea", .run_id = 7, .phase = PHASE_TRAINING, .step = step, .steps = 200, .loss = 2 + 3.0 / (double)(1 + step % 100),
         .first_validation_loss = 5.54, .validation_loss = 3.2, .validation_step = 40, .gradient_norm = 0.9, .tokens_per_second = 12300,
         .step_seconds = 1, .trained_ns = 60 * CLOCK_SECOND, .mask_rate = 0.95, .tokens = step * 2048, .newest_event = 2, .viewers = 1,
+        .spent = 1.27, .spend_per_hour = 2.4, .spend_forecast = 4.1,
     };
     to->take(WIRE_RUN_STATE, &run, to->arg);
 }

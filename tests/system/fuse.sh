@@ -1,5 +1,5 @@
 #!/bin/sh
-# A deadline ends the run in good order; without scheduler and console the hosts hold it by themselves, and so they do a budget. A host that
+# A deadline or a budget ends the run in good order; without scheduler and console the hosts hold it by themselves, and so they do a budget. A host that
 # is told to stop without a scheduler does so after a lease.
 # seconds: 240
 . tests/system/lib/common.sh
@@ -21,6 +21,15 @@ kill -9 "$(cut -d' ' -f1 "$(run_folder paid)/kedged.lock")"
 wait_for 30 no_process paid || fail "the hosts do not hold the budget: $(pids_of paid)"
 grep -q "stops: the run's deadline or budget is used up" "$(run_folder paid)/log/agent@a.log" || fail "agent: $(cat "$(run_folder paid)/log/agent@a.log")"
 
+# Bytes are counted, too: no host has an hourly price, and so none keeps it by itself.
+profile bytes run.steps=1000000 run.timeout=1s run.budget=0.5 host.a.price_per_gb_up=1000
+kedge run "$TMP/bytes.ini" --headless >"$TMP/out" 2>&1
+[ $? = 1 ] && grep -q "deadline or budget is used up" "$TMP/out" || fail "a budget for bytes: $(cat "$TMP/out")"
+spent=$(kedge status bytes --json | json '0.5 <= j["spent"] < 5 and j["spend_per_hour"] is None and sum(l["sent_bytes"] for l in j["links"] if l["from"] == "r0s0") / 1e6 - j["spent"] < 1e-6')
+[ "$spent" = True ] || fail "what was spent: $(kedge status bytes --json | json 'j["spent"]')"
+kedge status bytes | grep -q "^spent " || fail "kedge status does not say what was spent"
+nothing_left bytes || fail "after the budget"
+
 profile lost run.steps=100000 run.timeout=500ms run.without_scheduler=stop
 kedge run "$TMP/lost.ini" --detach >"$TMP/out" 2>&1 || fail "run: $(cat "$TMP/out")"
 kill -9 "$(cut -d' ' -f1 "$(run_folder lost)/kedged.lock")"
@@ -31,5 +40,5 @@ grep -q 'no scheduler for a whole lease, and the profile says to stop' "$(run_fo
 
 profile free run.budget=1
 kedge check "$TMP/free.ini" >"$TMP/out" 2>&1
-[ $? = 2 ] && grep -q 'means nothing while no host has a price_per_hour' "$TMP/out" || fail "a budget without prices: $(cat "$TMP/out")"
+[ $? = 2 ] && grep -q 'means nothing while no host has a price_per_hour or price_per_gb_up' "$TMP/out" || fail "a budget without prices: $(cat "$TMP/out")"
 exit 0

@@ -60,7 +60,7 @@ static void views_show_what_they_are_for(void **unused)
     fleet_press(&view, "2");
     assert_shows(&view, "of dense");
     assert_shows(&view, "6.1 %");
-    assert_shows(&view, "dense bf16 would have sent 76.3 MiB");
+    assert_shows(&view, "dense bf16's 76.3 MiB   0.036 an hour");
     fleet_press(&view, "5");
     assert_shows(&view, "ada@laptop");
     fleet_press(&view, "6");

@@ -64,7 +64,7 @@ static int on_message(struct link *link, const struct frame_header *header, cons
     const struct wire_message *message = wire_find(header->type);
     (void)link;
     client->heard_ns = clock_now_ns();
-    if (!message || message->type < WIRE_RUN_STATE || message->type > WIRE_METER_ROW || message->type == WIRE_ORDER)
+    if (!message || strcmp(message->direction, "S→C") != 0)
         return why_set(why, ERR_INVALID, "message type %d is not for a console", header->type);
     void *row = mem_new(message->struct_bytes);
     int err = wire_decode(header->type, payload, bytes, row, why);

@@ -106,8 +106,10 @@ static const struct command commands[] = {
     {
         .name = "hosts", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_WATCH,
         .function = show_hosts,
-        .help = "the processes of a run, what each waits for",
-        .details = "",
+        .help = "the hosts and processes of a run",
+        .details = "Of each host the share of its processors that is busy, the load, the memory that is free, the room on the disk of the "
+                   "run's folder, what nvidia-smi says of its GPUs, how far its clock is ahead of the scheduler's, and when it was heard "
+                   "of last; of each process what it waits for. A dash stands where nothing is known.",
     },
     {
         .name = "events", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_FOLLOW,

@@ -47,7 +47,7 @@ static const struct key rows[] = {
     {ACT_PANEL_RUN, ON_ANY, {'1'}, "1", "Run: topology, links, loss, what is waited for", NULL, false},
     {ACT_PANEL_LINKS, ON_ANY, {'2'}, "2", "Links: every road and lane, and its history", NULL, false},
     {ACT_PANEL_ANCHOR, ON_ANY, {'3'}, "3", "Anchor: how fresh its gradients are", NULL, false},
-    {ACT_PANEL_HOSTS, ON_ANY, {'4'}, "4", "Hosts: processes, what they wait for, their logs", NULL, false},
+    {ACT_PANEL_HOSTS, ON_ANY, {'4'}, "4", "Hosts: how they are, their processes and logs", NULL, false},
     {ACT_PANEL_KNOBS, ON_ANY, {'5'}, "5", "Knobs: live settings and their ledger", NULL, false},
     {ACT_PANEL_EVENTS, ON_ANY, {'6'}, "6", "Events: what happened", NULL, false},
     {ACT_PANEL_PROFILES, ON_ANY, {'7'}, "7", "Profiles: edit, check, plan, launch", NULL, false},

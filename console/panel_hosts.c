@@ -1,11 +1,12 @@
 /*
- * Panel Hosts: a row per process, what it waits for, and the end of the selected one's log.
+ * Panel Hosts: a row per host, a row per process with what it waits for, and the end of the selected one's log.
  */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "console/hosts.h"
 #include "console/report.h"
 #include "console/view.h"
 #include "console/words.h"
@@ -155,6 +156,44 @@ static int cell(int at, int column, char *out, size_t size, void *arg)
     }
 }
 
+/* ---- hosts ---- */
+
+static const struct { int least, importance; } host_columns[HOSTS_COLUMNS] = {
+    [HOSTS_NAME] = {4, 0}, [HOSTS_CPU] = {0, 0}, [HOSTS_LOAD] = {0, 8}, [HOSTS_MEMORY] = {0, 2}, [HOSTS_DISK] = {0, 1},
+    [HOSTS_GPU] = {0, 1}, [HOSTS_GPU_MEMORY] = {0, 3}, [HOSTS_HEAT] = {0, 4}, [HOSTS_POWER] = {0, 6}, [HOSTS_CLOCK] = {0, 1},
+    [HOSTS_HEARD] = {0, 0}, [HOSTS_PROCESSES] = {0, 5}, [HOSTS_PRICE] = {0, 7},
+};
+
+static int host_cell(int at, int column, char *out, size_t size, void *arg)
+{
+    const struct view *view = arg;
+    const struct state_host *host = &view->state.hosts[at];
+    bool worries = hosts_cell(host, (enum hosts_column)column, &view->style, view->now_ns, out, size);
+    bool stale = view_is_stale(view, state_host_age_ns(host, view->now_ns));
+    return stale ? INK_DIM : worries ? INK_WARN : column == HOSTS_NAME ? INK_BOLD : INK_PLAIN;
+}
+
+/* The host of the selected process is in sight. Returns the rows that were used. */
+static int draw_hosts(struct view *view, const struct list *list, struct surface *surface, struct area area)
+{
+    struct grid_column shown[HOSTS_COLUMNS];
+    int count = (int)view->state.host_count, most = area.rows / 4, at = view->places[PANEL_HOSTS].selected;
+    struct grid_place place = {0};
+    if (!count || most < 2)
+        return 0;
+    for (int column = 0; column < HOSTS_COLUMNS; column++)
+        shown[column] = (struct grid_column){.title = hosts_title((enum hosts_column)column), .right = column != HOSTS_NAME,
+                                             .least = host_columns[column].least, .importance = host_columns[column].importance};
+    for (int i = 0; i < count && at < list->count; i++)
+        if (strcmp(view->state.hosts[i].row.host, view->state.processes[list->entries[at].process].row.host) == 0)
+            place.selected = i;
+    const struct grid grid = {.columns = shown, .column_count = HOSTS_COLUMNS, .rows = count, .cell = host_cell, .arg = view,
+                              .empty = "", .no_focus = true};
+    int rows = count + 1 < most ? count + 1 : most;
+    grid_draw(&grid, &place, surface, (struct area){area.row, area.column + 1, rows, area.columns - 2});
+    return rows + 1;
+}
+
 /* ---- the log ---- */
 
 /* "2026-11-29T19:48:59.123456Z info …": the day and the microseconds are the same on all rows, or nobody's question. */
@@ -212,6 +251,9 @@ static void draw(struct view *view, struct surface *surface, struct area area)
     struct grid_place *place = &view->places[PANEL_HOSTS];
     struct list list = list_rows(view);
     find_chosen(&list, place);
+    int used = draw_hosts(view, &list, surface, area);
+    area.row += used;
+    area.rows -= used;
     int most = area.rows - (area.rows >= 12 ? area.rows / 2 : 0), rows = list.count + 2 < most ? list.count + 2 : most;
     const struct grid grid = {.columns = columns, .column_count = COLUMNS, .rows = list.count, .cell = cell, .arg = &list,
                               .empty = view->state.process_count ? "no process matches" : "no process is known yet"};

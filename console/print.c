@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "console/anchor.h"
+#include "console/hosts.h"
 #include "console/report.h"
 #include "console/table.h"
 #include "console/words.h"
@@ -89,6 +90,10 @@ void print_status(const struct state *state, const struct style *style, uint64_t
     if (state->has_anchor) {
         fputc('\n', out);
         anchor_print(state, style, now_ns, out);
+    }
+    if (state->host_count) {
+        fputc('\n', out);
+        hosts_print(state, style, now_ns, out);
     }
     if (state->process_count) {
         fputc('\n', out);

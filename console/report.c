@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "console/anchor.h"
+#include "console/hosts.h"
 #include "ssh/link/link.h"
 
 json_t *report_object(void)
@@ -220,6 +221,7 @@ json_t *report_status(const struct state *state, uint64_t now_ns)
     json_t *object = report_run(state, now_ns), *knobs = report_knobs(state);
     json_object_set(object, "knobs", json_object_get(knobs, "knobs"));
     json_decref(knobs);
+    json_object_set_new(object, "hosts", hosts_report(state, now_ns));
     json_object_set_new(object, "processes", report_processes(state, now_ns));
     json_object_set_new(object, "links", report_links(state));
     json_object_set_new(object, "anchor", anchor_report(state));

@@ -6,6 +6,7 @@
 
 #include "console/anchor.h"
 #include "console/command.h"
+#include "console/hosts.h"
 #include "console/print.h"
 #include "console/report.h"
 #include "console/table.h"
@@ -79,6 +80,7 @@ static json_t *report_links_object(const struct state *state, uint64_t now_ns)
 static json_t *report_processes_object(const struct state *state, uint64_t now_ns)
 {
     json_t *object = report_object();
+    json_object_set_new(object, "hosts", hosts_report(state, now_ns));
     json_object_set_new(object, "processes", report_processes(state, now_ns));
     return object;
 }
@@ -106,9 +108,17 @@ int show_links(const struct args *args, const struct style *style)
     return show(args, style, print_links, report_links_object);
 }
 
+static void print_hosts(const struct state *state, const struct style *style, uint64_t now_ns, FILE *out)
+{
+    hosts_print(state, style, now_ns, out);
+    if (state->host_count)
+        fputc('\n', out);
+    print_processes(state, style, now_ns, out);
+}
+
 int show_hosts(const struct args *args, const struct style *style)
 {
-    return show(args, style, print_processes, report_processes_object);
+    return show(args, style, print_hosts, report_processes_object);
 }
 
 /* ---- events ---- */

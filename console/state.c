@@ -15,6 +15,7 @@ void state_clear(struct state *state)
     mem_free(state->processes);
     mem_free(state->roads);
     mem_free(state->knobs);
+    mem_free(state->hosts);
     mem_free(state->ledger);
     mem_free(state->events);
     memset(state, 0, sizeof *state);
@@ -93,6 +94,15 @@ static void apply_knob(struct state *state, const struct wire_knob_row *row)
         *at = *row;
 }
 
+static void apply_host(struct state *state, const struct wire_host *row, uint64_t now_ns)
+{
+    struct state_host *at = (struct state_host *)(uintptr_t)state_find_host(state, row->host);
+    if (!at)
+        at = add_row(state, (void **)&state->hosts, &state->host_count, STATE_HOSTS, sizeof *at);
+    if (at)
+        *at = (struct state_host){*row, now_ns};
+}
+
 static void apply_ledger(struct state *state, const struct wire_ledger_row *row)
 {
     struct wire_ledger_row *at = NULL;
@@ -130,6 +140,9 @@ int state_apply(struct state *state, enum wire_type type, const void *row, uint6
     case WIRE_KNOB_ROW:
         apply_knob(state, row);
         return 0;
+    case WIRE_HOST_ROW:
+        apply_host(state, row, now_ns);
+        return 0;
     case WIRE_LEDGER_ROW:
         apply_ledger(state, row);
         return 0;
@@ -156,10 +169,27 @@ uint64_t state_age_ns(const struct state *state, uint64_t now_ns)
     return state->has_run ? now_ns - state->run_heard_ns : UINT64_MAX;
 }
 
+static uint64_t age_ns(uint64_t told_ns, uint64_t since_ns)
+{
+    return told_ns > UINT64_MAX - since_ns ? UINT64_MAX : told_ns + since_ns;
+}
+
 uint64_t state_process_age_ns(const struct state_process *process, uint64_t now_ns)
 {
-    uint64_t since = now_ns - process->heard_ns;
-    return process->row.heard_ns_ago > UINT64_MAX - since ? UINT64_MAX : process->row.heard_ns_ago + since;
+    return age_ns(process->row.heard_ns_ago, now_ns - process->heard_ns);
+}
+
+uint64_t state_host_age_ns(const struct state_host *host, uint64_t now_ns)
+{
+    return age_ns(host->row.heard_ns_ago, now_ns - host->heard_ns);
+}
+
+const struct state_host *state_find_host(const struct state *state, const char *name)
+{
+    for (size_t i = 0; i < state->host_count; i++)
+        if (strcmp(state->hosts[i].row.host, name) == 0)
+            return &state->hosts[i];
+    return NULL;
 }
 
 double state_eta_seconds(const struct state *state)

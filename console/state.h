@@ -18,6 +18,7 @@
 #define STATE_PROCESSES 2048
 #define STATE_ROADS 4096
 #define STATE_KNOBS 64
+#define STATE_HOSTS 256
 #define STATE_LEDGER 512
 #define STATE_EVENTS 1024
 
@@ -28,6 +29,11 @@ struct state_process {
 
 struct state_road {
     struct wire_road_row row;
+    uint64_t heard_ns;
+};
+
+struct state_host {
+    struct wire_host row;
     uint64_t heard_ns;
 };
 
@@ -42,6 +48,8 @@ struct state {
     size_t road_count;
     struct wire_knob_row *knobs;
     size_t knob_count;
+    struct state_host *hosts;
+    size_t host_count;
     bool has_anchor;
     struct wire_anchor_row anchor;
     struct wire_meter meters[MATRIX_CLASSES]; /* step 0: not heard of */
@@ -62,6 +70,9 @@ int state_apply(struct state *state, enum wire_type type, const void *row, uint6
 uint64_t state_age_ns(const struct state *state, uint64_t now_ns);
 /* Age of a process's last sign of life: as the scheduler said, plus the time since it said so. */
 uint64_t state_process_age_ns(const struct state_process *process, uint64_t now_ns);
+uint64_t state_host_age_ns(const struct state_host *host, uint64_t now_ns);
+/* By name, NULL = it was never heard of. */
+const struct state_host *state_find_host(const struct state *state, const char *name);
 /* Seconds until the last step, NaN = unknown. */
 double state_eta_seconds(const struct state *state);
 const struct wire_ledger_row *state_find_ledger(const struct state *state, uint64_t id);

@@ -213,6 +213,8 @@ static int write_all(struct journal *journal, struct record *record)
     if (rc == SQLITE_OK)
         rc = put_newer(journal, TABLE_METERS, record->meters, MATRIX_CLASSES, sizeof record->meters[0]);
     if (rc == SQLITE_OK)
+        rc = put_newer(journal, TABLE_HOSTS, record->hosts, record->host_count, sizeof record->hosts[0]);
+    if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_SAMPLES, &journal->queues[0]);
     if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_ROAD_SAMPLES, &journal->queues[1]);
@@ -333,6 +335,12 @@ static void *place_meter(struct record *record, sqlite3_stmt *statement)
     return class < MATRIX_CLASSES ? &record->meters[class] : NULL;
 }
 
+static void *place_host(struct record *record, sqlite3_stmt *statement)
+{
+    (void)statement;
+    return record->host_count < PROFILE_HOSTS ? &record->hosts[record->host_count++] : NULL;
+}
+
 static int read_table(struct journal *journal, enum table_id id, place_cb *place, struct record *record, struct why *why)
 {
     char sql[160];
@@ -360,6 +368,7 @@ static int read_all(struct journal *journal, struct record *record, struct why *
         [TABLE_HEAD] = place_head,    [TABLE_STATE] = place_state, [TABLE_PROCESSES] = place_process,
         [TABLE_ROADS] = place_road,   [TABLE_KNOBS] = place_knob,  [TABLE_LEDGER] = place_ledger,
         [TABLE_EVENTS] = place_event, [TABLE_ANCHOR] = place_anchor, [TABLE_METERS] = place_meter,
+        [TABLE_HOSTS] = place_host,
     };
     int err = check_schema(journal, why);
     for (size_t t = 0; t < sizeof places / sizeof *places && err == 0; t++)

@@ -133,6 +133,14 @@ static uint64_t sink_heard_ns_ago(void *handle, void *arg)
     return link_heard_ns_ago(((struct peer *)handle)->link);
 }
 
+static bool sink_clock(void *handle, int64_t *offset_ns, uint64_t *rtt_ns, void *arg)
+{
+    const struct link *link = ((struct peer *)handle)->link;
+    (void)arg;
+    *rtt_ns = link_rtt_ns(link);
+    return link_clock_offset_ns(link, offset_ns);
+}
+
 static void sink_sample(const char *process, const struct wire_sample *sample, void *arg)
 {
     journal_add_sample(((struct kedged *)arg)->journal, process, sample);
@@ -356,7 +364,7 @@ static int start_listening(struct kedged *kedged, struct why *why)
 
 static int start_run(struct kedged *kedged, struct why *why)
 {
-    static const struct run_sink sink = {sink_send, sink_close, sink_heard_ns_ago, sink_sample, sink_road_sample, sink_saved};
+    static const struct run_sink sink = {sink_send, sink_close, sink_heard_ns_ago, sink_clock, sink_sample, sink_road_sample, sink_saved};
     struct link_settings consoles = kedged->settings;
     bool adopted = false;
     consoles.queue_max_bytes = VIEWER_QUEUE_BYTES;

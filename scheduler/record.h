@@ -70,6 +70,11 @@ struct record_meter {
     struct wire_meter row; /* step 0: nothing yet */
 };
 
+struct record_host {
+    uint64_t version;
+    struct wire_host row;
+};
+
 struct record_event {
     uint64_t version;
     struct wire_event_row row; /* id 0 = empty slot */
@@ -81,13 +86,14 @@ struct record {
     uint64_t profile_hash;
     char control[WIRE_ADDRESS];  /* where kedged listens; a restarted one listens there again */
     uint64_t newest_event, newest_ledger; /* ids; 0 = none */
-    size_t process_count, road_count, knob_count;
+    size_t process_count, road_count, knob_count, host_count;
     struct record_state state;
     struct record_anchor anchor;
     struct record_meter meters[MATRIX_CLASSES];
     struct record_process processes[RECORD_PROCESSES];
     struct record_road roads[RECORD_ROADS];
     struct record_knob knobs[RECORD_KNOBS];
+    struct record_host hosts[PROFILE_HOSTS];
     struct record_ledger ledger[RECORD_LEDGER]; /* slot = id mod RECORD_LEDGER */
     struct record_event events[RECORD_EVENTS];  /* slot = id mod RECORD_EVENTS */
 };

@@ -333,6 +333,7 @@ static void refresh(struct run *run)
     joining_tick(run);
     for (size_t i = 0; i < run->processes.everybody; i++)
         refresh_process(run, &run->processes.all[i]);
+    hosts_refresh(run);
     state->row.trained_ns = trained_ns(run);
     state->row.mask_rate = knobs_profile(run->knobs)->mask_rate;
     state->wall_ms = clock_wall_ms();
@@ -398,6 +399,7 @@ struct run *run_new(const struct profile *profile, const struct plan *plan, uint
     run->knobs = knobs_new(profile, plan->replicas, record);
     run->numbers = numbers_new(&run->plan, record);
     processes_init(&run->processes, &run->profile, &run->plan, record, run->since_ns);
+    hosts_begin(run);
     anchor_begin(run);
     struct wire_run_state *state = &record->state.row;
     if (state->phase != 0) {

@@ -34,6 +34,8 @@ struct run_sink {
     /* Close the road with a reason; the owner must not report its end with run_gone any more. */
     void (*close)(void *handle, int err, const char *reason, void *arg);
     uint64_t (*heard_ns_ago)(void *handle, void *arg);
+    /* Of a road: what its round trips tell; false = nothing yet. */
+    bool (*clock)(void *handle, int64_t *offset_ns, uint64_t *rtt_ns, void *arg);
     /* For the journal only: all samples, of which the record keeps the newest. */
     void (*sample)(const char *process, const struct wire_sample *sample, void *arg);
     void (*road_sample)(const char *process, const struct wire_road_sample *sample, void *arg);

@@ -9,6 +9,7 @@
 #include "scheduler/anchor.h"
 #include "scheduler/drift.h"
 #include "scheduler/events.h"
+#include "scheduler/hosts.h"
 #include "scheduler/joining.h"
 #include "scheduler/knobs.h"
 #include "scheduler/leaving.h"

@@ -22,6 +22,7 @@ enum table_id {
     TABLE_EVENTS,
     TABLE_ANCHOR,
     TABLE_METERS,
+    TABLE_HOSTS,        /* struct record_host */
     TABLE_SAMPLES,      /* struct tables_sample */
     TABLE_ROAD_SAMPLES, /* struct tables_sample */
     TABLE_COUNT,

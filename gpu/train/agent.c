@@ -18,6 +18,7 @@
 #include "gpu/train/command.h"
 #include "gpu/train/control.h"
 #include "gpu/train/family.h"
+#include "gpu/train/health.h"
 #include "gpu/train/lock.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
@@ -42,6 +43,7 @@ struct agent {
     struct lock *lock;
     struct credentials *credentials;
     struct control *control;
+    struct health *health; /* until it stops */
     struct loop_timer *kill_due, *sweep, *lease, *patience, *fuse;
     struct child children[CHILDREN_MOST];
     int child_count;
@@ -155,6 +157,8 @@ static void reap(struct agent *agent)
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (health_reaped(agent->health, pid))
+            continue;
         agent->busy_ns = clock_now_ns();
         for (int i = 0; i < agent->child_count; i++) {
             struct child *child = &agent->children[i];
@@ -274,6 +278,8 @@ static void stop(struct agent *agent, const char *reason, uint64_t grace_ns)
     if (agent->stopping)
         return;
     agent->stopping = true;
+    health_free(agent->health);
+    agent->health = NULL;
     log_at(LOG_INFO, "agent", "stops: %s", reason);
     for (int i = 0; i < agent->child_count; i++)
         if (agent->children[i].pid)
@@ -427,6 +433,11 @@ static void dial_control(struct agent *agent)
     agent->control = control_new(agent->loop, &settings, &callbacks, agent);
 }
 
+static void tell_health(const struct wire_host *host, void *arg)
+{
+    control_sample(((struct agent *)arg)->control, WIRE_HOST, host, 0, false);
+}
+
 static int take_lock(struct agent *agent, struct why *why)
 {
     char path[sizeof agent->arguments.folder + WIRE_NAME + 16], who[WIRE_NAME + 40];
@@ -483,13 +494,16 @@ static int begin(struct agent *agent, struct why *why)
     loop_timer_set(agent->lease, agent->timeouts.lease_ns / 8);
     loop_timer_set(agent->patience, agent->timeouts.greet_ns + agent->timeouts.greet_ns / 2);
     err = add_signals(agent, why);
-    if (!err)
+    if (!err) {
         dial_control(agent);
+        agent->health = health_new(agent->loop, agent->arguments.folder, tell_health, agent);
+    }
     return err;
 }
 
 static void end(struct agent *agent)
 {
+    health_free(agent->health);
     loop_timer_free(agent->kill_due);
     loop_timer_free(agent->sweep);
     loop_timer_free(agent->lease);

@@ -18,9 +18,14 @@ uint64_t clock_now_ns(void)
     return atomic_load(&owned) ? atomic_load(&owned_ns) : clock_read_ns(CLOCK_MONOTONIC);
 }
 
+uint64_t clock_wall_ns(void)
+{
+    return clock_read_ns(CLOCK_REALTIME);
+}
+
 uint64_t clock_wall_ms(void)
 {
-    return clock_read_ns(CLOCK_REALTIME) / CLOCK_MS;
+    return clock_wall_ns() / CLOCK_MS;
 }
 
 void clock_own(uint64_t start_ns)

@@ -12,6 +12,7 @@
 #define CLOCK_SECOND ((uint64_t)1000000000)
 
 uint64_t clock_now_ns(void);
+uint64_t clock_wall_ns(void); /* since 1970 */
 uint64_t clock_wall_ms(void); /* milliseconds since 1970 */
 
 /* From here on clock_now_ns returns what clock_set_ns/clock_advance_ns say. For tests only. */

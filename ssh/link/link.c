@@ -309,7 +309,7 @@ static void link_send_heartbeat(struct link *link)
 {
     if (lane_has(&link->out.lanes, LANE_CONTROL, WIRE_HEARTBEAT))
         return; /* a road that is stuck gets no heap of them */
-    struct wire_heartbeat beat = beat_make(&link->beat, clock_now_ns());
+    struct wire_heartbeat beat = beat_make(&link->beat, clock_now_ns(), clock_wall_ns());
     link_put(link, WIRE_HEARTBEAT, &beat);
 }
 
@@ -326,7 +326,7 @@ static int link_heard_heartbeat(struct link *link, const uint8_t *payload, size_
     int err = wire_decode(WIRE_HEARTBEAT, payload, bytes, &beat, why);
     if (err)
         return err;
-    beat_heard(&link->beat, &beat, clock_now_ns());
+    beat_heard(&link->beat, &beat, clock_now_ns(), clock_wall_ns());
     if (!link->beat.answered)
         link_send_heartbeat(link); /* the first answer at once: both sides soon know the round trip */
     return 0;
@@ -588,6 +588,14 @@ void link_get_counters(const struct link *link, enum wire_lane which, struct lin
 uint64_t link_rtt_ns(const struct link *link)
 {
     return beat_rtt_ns(&link->beat);
+}
+
+bool link_clock_offset_ns(const struct link *link, int64_t *offset_ns)
+{
+    const struct beat_round *best = beat_best(&link->beat);
+    if (best)
+        *offset_ns = best->offset_ns;
+    return best != NULL;
 }
 
 uint64_t link_rate_bps(const struct link *link)

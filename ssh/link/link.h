@@ -102,6 +102,8 @@ const struct wire_hello *link_peer(const struct link *link); /* NULL before up *
 uint32_t link_peer_incarnation(const struct link *link);
 void link_get_counters(const struct link *link, enum wire_lane lane, struct link_counters *counters);
 uint64_t link_rtt_ns(const struct link *link);          /* smallest of the last 8 heartbeats; 0 = unknown */
+/* The peer's wall clock less ours, from the smallest of those rounds; false = unknown. */
+bool link_clock_offset_ns(const struct link *link, int64_t *offset_ns);
 uint64_t link_rate_bps(const struct link *link);        /* measured delivery rate while busy; 0 = unknown */
 uint64_t link_heard_ns_ago(const struct link *link);
 const char *link_describe(const struct link *link);     /* "tls tcp 127.0.0.1:4711 → r0s1", valid until the next call */

@@ -32,7 +32,7 @@ static const struct wire_field hello_fields[] = {
     FIELD(hello, host), FIELD(hello, pid), FIELD(hello, profile_hash), FIELD(hello, host_nonce), FIELD(hello, announce),
 };
 static const struct wire_field heartbeat_fields[] = {
-    FIELD(heartbeat, sent_ns), FIELD(heartbeat, echo_ns), FIELD(heartbeat, held_ns),
+    FIELD(heartbeat, sent_ns), FIELD(heartbeat, echo_ns), FIELD(heartbeat, held_ns), FIELD(heartbeat, wall_ns),
 };
 static const struct wire_field bye_fields[] = {FIELD(bye, err), FIELD(bye, text)};
 static const struct wire_field spawn_fields[] = {
@@ -107,6 +107,12 @@ static const struct wire_field road_sample_fields[] = {
     FIELD(road_sample, received_bytes), FIELD(road_sample, sent_frames), FIELD(road_sample, received_frames),
     FIELD(road_sample, queued_bytes), FIELD(road_sample, hold_reasons), FIELD(road_sample, rtt_ns),
     FIELD(road_sample, capacity_bps), FIELD(road_sample, evaluation_bytes), FIELD(road_sample, dense_bytes),
+};
+static const struct wire_field host_fields[] = {
+    FIELD(host, cpu_share), FIELD(host, load), FIELD(host, cores), FIELD(host, memory_bytes), FIELD(host, memory_free_bytes),
+    FIELD(host, disk_bytes), FIELD(host, disk_free_bytes), FIELD(host, gpus), FIELD(host, gpu), FIELD(host, gpu_share),
+    FIELD(host, gpu_memory_bytes), FIELD(host, gpu_used_bytes), FIELD(host, gpu_celsius), FIELD(host, gpu_watts), FIELD(host, host),
+    FIELD(host, clock_offset), FIELD(host, rtt_ns), FIELD(host, heard_ns_ago), FIELD(host, processes), FIELD(host, price_per_hour),
 };
 static const struct wire_field sync_fields[] = {
     FIELD(sync, round), RANGE(sync, purpose, SYNC_ROUND, SYNC_FINAL), FLAG(sync, exchange), FIELD(sync, fragment),
@@ -238,7 +244,7 @@ static const struct wire_field reply_fields[] = {
 
 static const struct wire_message messages[] = {
     ROW(HELLO, hello, "both", LANE_CONTROL, 23 + 3 * NAME_BYTES + ADDRESS_BYTES),
-    ROW(HEARTBEAT, heartbeat, "both", LANE_CONTROL, 24),
+    ROW(HEARTBEAT, heartbeat, "both", LANE_CONTROL, 32),
     ROW(BYE, bye, "both", LANE_CONTROL, 4 + TEXT_BYTES),
 
     ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
@@ -278,6 +284,7 @@ static const struct wire_message messages[] = {
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 151),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
+    ROW(HOST, host, "A→S", LANE_TELEM, 106 + 2 * NAME_BYTES),
 
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
     /* What only the newest of matters to a viewer may be replaced on TELEM; what must not be lost goes on CONTROL. STATE_END
@@ -293,6 +300,7 @@ static const struct wire_message messages[] = {
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
     ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 168 + NAME_BYTES + TEXT_BYTES),
     ROW(METER_ROW, meter, "S→C", LANE_TELEM, 87),
+    ROW(HOST_ROW, host, "S→C", LANE_TELEM, 106 + 2 * NAME_BYTES),
 
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
     ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),

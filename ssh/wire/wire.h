@@ -77,6 +77,7 @@ enum wire_type {
     /* 100–119 telemetry, lane TELEM, latest wins per (type, key) */
     WIRE_SAMPLE = 100,      /* W→S one training step of one stage */
     WIRE_ROAD_SAMPLE = 101, /* W→S counters of one data road, one lane a row */
+    WIRE_HOST = 102,        /* A→S how its host is */
 
     /* 120–139 console */
     WIRE_WATCH = 120,       /* C→S send me the state, and then changes if `follow` */
@@ -91,6 +92,7 @@ enum wire_type {
     WIRE_REPLY = 129,       /* S→C to an order */
     WIRE_ANCHOR_ROW = 130,  /* S→C the anchor: versions, ages, what it costs */
     WIRE_METER_ROW = 131,   /* S→C newest sums of a class of matrices over all stages of replica 0 */
+    WIRE_HOST_ROW = 132,    /* S→C how a host is */
 
     /* 140–159 what the replicas exchange */
     WIRE_SYNC = 140,  /* W→W between siblings, lane SYNC: a piece of a contribution to a round */
@@ -129,6 +131,7 @@ struct wire_heartbeat {
     uint64_t sent_ns; /* sender's monotonic clock */
     uint64_t echo_ns; /* newest sent_ns heard from the peer; 0 = none yet */
     uint64_t held_ns; /* how long ago it was heard; RTT = now − echo − held */
+    uint64_t wall_ns; /* sender's wall clock; compared with the receiver's and half the RTT it tells how far it is off */
 };
 
 struct wire_bye {
@@ -430,6 +433,27 @@ struct wire_road_sample {
     uint64_t capacity_bps;                 /* pace or measured; 0 = unknown */
     uint64_t evaluation_bytes;             /* of sent_bytes: un-masked evaluation passes, the same for every codec */
     uint64_t dense_bytes;                  /* what a dense bf16 exchange would have sent instead of the rest; 0 = n/a */
+};
+
+/* A host as its agent sees it; of a number, 0 or NaN = unknown. What stands behind `gpu_watts` only kedged knows. */
+struct wire_host {
+    float cpu_share;                   /* busy, of all cores, since the last look */
+    float load;                        /* processes that want to compute, mean of a minute */
+    uint16_t cores;
+    uint64_t memory_bytes, memory_free_bytes; /* free: what a process could still get */
+    uint64_t disk_bytes, disk_free_bytes;     /* of the file system of the run's folder */
+    uint16_t gpus;
+    char gpu[WIRE_NAME];               /* the first one's name */
+    float gpu_share;                   /* mean of all */
+    uint64_t gpu_memory_bytes, gpu_used_bytes; /* of all together */
+    float gpu_celsius;                 /* the hottest */
+    float gpu_watts;                   /* of all together */
+    char host[WIRE_NAME];
+    double clock_offset;               /* seconds that its wall clock is ahead of kedged's, from round trips */
+    uint64_t rtt_ns;                   /* of the agent's road to kedged */
+    uint64_t heard_ns_ago;             /* UINT64_MAX = never */
+    uint16_t processes;                /* of the run, that live there, without the agent */
+    double price_per_hour;             /* of the host itself, by the profile */
 };
 
 #define WIRE_SYNC_BYTES (1 << 20) /* of a contribution in a piece; the last may be shorter */

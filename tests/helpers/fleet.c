@@ -48,11 +48,28 @@ static void send_run(const struct fleet_sink *to, uint64_t now_ns)
     to->take(WIRE_RUN_STATE, &run, to->arg);
 }
 
+static void send_host(const struct fleet_sink *to, int number)
+{
+    bool gpu = number % 2 == 0;
+    struct wire_host row = {
+        .cpu_share = 0.23F + 0.1F * (float)number, .load = 3.2F, .cores = 8, .memory_bytes = UINT64_C(32) << 30,
+        .memory_free_bytes = (UINT64_C(1) + (uint64_t)number) << 30, .disk_bytes = UINT64_C(100) << 30, .disk_free_bytes = UINT64_C(41) << 30,
+        .gpus = gpu, .gpu = "NVIDIA GeForce RTX 4090", .gpu_share = gpu ? 0.97F : NAN, .gpu_memory_bytes = gpu ? UINT64_C(24) << 30 : 0,
+        .gpu_used_bytes = gpu ? UINT64_C(18) << 30 : 0, .gpu_celsius = gpu ? 71 : NAN, .gpu_watts = gpu ? 312 : NAN,
+        .clock_offset = number == 3 ? -300.5 : 0.0012, .rtt_ns = 20 * CLOCK_MS, .heard_ns_ago = 100 * CLOCK_MS, .processes = 2,
+        .price_per_hour = gpu ? 0.4 : (double)NAN,
+    };
+    snprintf(row.host, sizeof row.host, "h%d", number);
+    to->take(WIRE_HOST_ROW, &row, to->arg);
+}
+
 void fleet_send(int processes, int stages, uint64_t now_ns, const struct fleet_sink *to)
 {
     send_run(to, now_ns);
     for (int i = 0; i < processes; i++)
         send_process(to, i, stages);
+    for (int i = 0; i < 7 && i < processes; i++)
+        send_host(to, i);
     for (int i = 0; i + 1 < processes; i++) {
         if ((i + 1) % stages == 0)
             continue;

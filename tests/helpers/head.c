@@ -87,6 +87,7 @@ static int on_message(struct link *link, const struct frame_header *header, cons
         struct wire_knob_used used;
         struct wire_road_sample road;
         struct wire_done done;
+        struct wire_host host;
     } message;
     assert_non_null(peer);
     int err = wire_decode(header->type, payload, bytes, &message, why);
@@ -99,6 +100,8 @@ static int on_message(struct link *link, const struct frame_header *header, cons
         peer->done = true;
     else if (header->type == WIRE_KNOB_USED)
         head->knob_used = message.used;
+    else if (header->type == WIRE_HOST)
+        head->host = message.host;
     if (header->type == WIRE_READY) {
         peer->ready = message.ready.state;
         peer->ready_message = message.ready;

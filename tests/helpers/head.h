@@ -58,6 +58,7 @@ struct head {
     struct wire_process processes[HEAD_EVENTS]; /* PROCESS messages in order */
     int process_count;
     struct wire_knob_used knob_used;
+    struct wire_host host; /* newest */
 };
 
 void head_begin(struct head *head, uint64_t timeout_ns, bool plain);

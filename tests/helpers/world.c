@@ -48,6 +48,14 @@ static uint64_t on_heard(void *handle, void *arg)
     return clock_now_ns() - ((struct world_road *)handle)->heard_ns;
 }
 
+static bool on_clock(void *handle, int64_t *offset_ns, uint64_t *rtt_ns, void *arg)
+{
+    (void)handle, (void)arg;
+    *offset_ns = -300 * (int64_t)CLOCK_SECOND;
+    *rtt_ns = 20 * CLOCK_MS;
+    return true;
+}
+
 static void on_sample(const char *process, const struct wire_sample *sample, void *arg)
 {
     (void)process, (void)sample;
@@ -68,7 +76,7 @@ static int on_saved(const struct saving *saving, void *arg, struct why *why)
     return world->disk_full ? why_set(why, ERR_FULL, "no space left on device") : 0;
 }
 
-static const struct run_sink sink = {on_send, on_close, on_heard, on_sample, on_road_sample, on_saved};
+static const struct run_sink sink = {on_send, on_close, on_heard, on_clock, on_sample, on_road_sample, on_saved};
 
 void world_init(struct world *world)
 {

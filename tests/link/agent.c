@@ -4,10 +4,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -335,6 +337,65 @@ static void without_scheduler_it_says_so(void **state)
     scene_end(&scene);
 }
 
+/* A program of that name in front of all others. */
+static void make_gpus(struct scene *scene, const char *script)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/smi", scene->head.place.folder);
+    assert_int_equal(file_make_folders(path, 0700, NULL), 0);
+    snprintf(path, sizeof path, "%s/smi/nvidia-smi.new", scene->head.place.folder);
+    assert_int_equal(file_write(path, script, strlen(script), 0700, NULL), 0);
+    assert_int_equal(rename(path, place_file(&scene->head.place, "smi/nvidia-smi")), 0);
+    snprintf(path, sizeof path, "%s/smi:%.400s", scene->head.place.folder, getenv("PATH"));
+    setenv("PATH", path, 1);
+}
+
+static bool tells_gpus(struct head *head, void *arg)
+{
+    return head->host.memory_bytes > 0 && head->host.gpus == *(int *)arg;
+}
+
+static bool gone_from_proc(struct head *head, void *arg)
+{
+    (void)head;
+    return access(arg, F_OK) != 0;
+}
+
+/* Also when nvidia-smi hangs: that is killed and not known any more, all else goes on. */
+static void tells_how_its_host_is(void **state)
+{
+    struct scene scene;
+    char *path = mem_text(getenv("PATH")), pid[64] = "/proc/";
+    int two = 2, none = 0;
+    (void)state;
+    scene_begin(&scene, true);
+    make_gpus(&scene, "#!/bin/sh\necho 'NVIDIA H100, 90, 1024, 4096, 70, 300.5'\necho 'NVIDIA H100, 70, 1024, 4096, 80, [N/A]'\n");
+    begin_agent(&scene);
+    head_until(&scene.head, tells_gpus, &two, PATIENCE, "GPUs");
+    const struct wire_host *host = &scene.head.host;
+    assert_string_equal(host->gpu, "NVIDIA H100");
+    assert_true(host->gpu_share > 0.79F && host->gpu_share < 0.81F && host->gpu_celsius == 80 && isnan(host->gpu_watts));
+    assert_true(host->gpu_used_bytes == UINT64_C(2) << 30 && host->gpu_memory_bytes == UINT64_C(8) << 30);
+    assert_true(host->cores > 0 && host->memory_free_bytes > 0 && host->memory_free_bytes <= host->memory_bytes);
+    assert_true(host->disk_bytes > 0 && host->disk_free_bytes <= host->disk_bytes && host->load >= 0);
+    char script[900];
+    snprintf(script, sizeof script, "#!/bin/sh\necho $$ >'%s/hung.new'\nmv '%s/hung.new' '%s/hung'\nexec sleep 1000\n",
+             scene.head.place.folder, scene.head.place.folder, scene.head.place.folder);
+    make_gpus(&scene, script);
+    head_until(&scene.head, tells_gpus, &none, PATIENCE, "that nothing is known of the GPUs");
+    FILE *hung = fopen(place_file(&scene.head.place, "hung"), "r");
+    assert_non_null(hung);
+    assert_int_equal(fscanf(hung, "%50s", pid + strlen("/proc/")), 1);
+    fclose(hung);
+    head_until(&scene.head, gone_from_proc, pid, PATIENCE, "the end of what hung");
+    spawn(&scene, "r0s0", 1, "127.0.0.1:0"); /* its loop turns */
+    wait_processes(&scene, 1);
+    stop_agent(&scene, 5000);
+    setenv("PATH", path, 1);
+    mem_free(path);
+    scene_end(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +404,7 @@ int main(void)
         cmocka_unit_test(leaves_no_grandchild),
         cmocka_unit_test(is_alone_on_its_lock),
         cmocka_unit_test(comes_back_and_tells_what_happened),
+        cmocka_unit_test(tells_how_its_host_is),
         cmocka_unit_test(without_scheduler_it_says_so),
     };
     head_program(); /* or skip */

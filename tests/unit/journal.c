@@ -104,6 +104,9 @@ static void fill_record(struct dice *dice)
         process->done = 1;
         record_touch(record, &process->version);
     }
+    struct record_host *host = &record->hosts[record->host_count++];
+    fill(dice, WIRE_HOST_ROW, &host->row);
+    record_touch(record, &host->version);
     struct record_road *road = record_road(record, "p0", "p1", LANE_ACT);
     road->row.bytes_per_second = 1.25;
     road->base_bytes = 77;
@@ -160,6 +163,8 @@ static void all_comes_back(void **state)
     SAME(WIRE_ROAD_ROW, &record->roads[0].row, &old->roads[0].row);
     assert_int_equal(record->roads[0].base_bytes, 77);
     SAME(WIRE_KNOB_ROW, &record->knobs[0].row, &old->knobs[0].row);
+    assert_int_equal(record->host_count, 1);
+    SAME(WIRE_HOST_ROW, &record->hosts[0].row, &old->hosts[0].row);
     assert_int_equal(record->newest_ledger, 3);
     for (uint64_t id = 1; id <= 3; id++) {
         SAME(WIRE_LEDGER_ROW, &record_find_ledger(record, id)->row, &record_find_ledger(old, id)->row);

@@ -92,6 +92,12 @@ static uint64_t on_heard(void *handle, void *arg)
     return 0;
 }
 
+static bool on_clock(void *handle, int64_t *offset_ns, uint64_t *rtt_ns, void *arg)
+{
+    (void)handle, (void)offset_ns, (void)rtt_ns, (void)arg;
+    return false;
+}
+
 static void on_sample(const char *process, const struct wire_sample *sample, void *arg)
 {
     (void)process, (void)sample, (void)arg;
@@ -108,7 +114,7 @@ static int on_saved(const struct saving *saving, void *arg, struct why *why)
     return 0;
 }
 
-static const struct run_sink sink = {on_send, on_close, on_heard, on_sample, on_road_sample, on_saved};
+static const struct run_sink sink = {on_send, on_close, on_heard, on_clock, on_sample, on_road_sample, on_saved};
 
 static void say(int process, enum wire_type type, const void *payload)
 {

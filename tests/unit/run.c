@@ -684,6 +684,34 @@ static void adopts_a_stopping_run(void **state)
     assert_string_equal(world_reason(&world), "stopped by anna@home");
 }
 
+/* ---- hosts ---- */
+
+static void hosts_are_as_their_agents_say(void **state)
+{
+    (void)state;
+    const struct record_host *a = &world.record->hosts[0], *b = &world.record->hosts[1];
+    assert_int_equal(world.record->host_count, 2);
+    assert_true(isnan(a->row.clock_offset) && a->row.heard_ns_ago == UINT64_MAX && a->row.processes == 0 && a->row.memory_bytes == 0);
+    world_form(&world);
+    struct wire_host told = {.host = "nobody", .cpu_share = 0.5F, .memory_bytes = 1000, .clock_offset = 7, .processes = 99};
+    assert_int_equal(world_say(&world, WORLD_AGENT_B, WIRE_HOST, &told), 0);
+    world_pass(&world, 2);
+    assert_string_equal(b->row.host, "b");
+    assert_true(b->row.memory_bytes == 1000 && b->row.cpu_share == 0.5F && b->row.processes == 1);
+    assert_true(b->row.clock_offset == -300 && b->row.rtt_ns == 20 * CLOCK_MS && b->row.heard_ns_ago < 3 * CLOCK_SECOND);
+    assert_true(a->row.memory_bytes == 0 && a->row.processes == 1);
+    world_exit(&world, WORLD_R0S1, 1, 0);
+    world_gone(&world, WORLD_AGENT_B, ERR_GONE);
+    world_pass(&world, 9);
+    assert_true(b->row.processes == 0 && b->row.heard_ns_ago > 8 * CLOCK_SECOND && b->row.clock_offset == -300);
+    world_restart(&world);
+    assert_int_equal(world.record->host_count, 2);
+    assert_int_equal(world.record->hosts[1].row.memory_bytes, 1000);
+    struct why why = {0};
+    assert_int_equal(world_hello(&world, WORLD_R0S0, 1, NULL), 0);
+    assert_int_equal(run_message(world.run, &world.roads[WORLD_R0S0], WIRE_HOST, &told, &why), ERR_INVALID);
+}
+
 /* ---- numbers ---- */
 
 static void numbers_of_the_run(void **state)
@@ -875,6 +903,7 @@ int main(void)
         TEST(adopts_what_happened_meanwhile),
         TEST(adopts_a_forming_run),
         TEST(adopts_a_stopping_run),
+        TEST(hosts_are_as_their_agents_say),
         TEST(numbers_of_the_run),
         TEST(roads_in_numbers),
         TEST(anything_in_any_order),

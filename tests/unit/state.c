@@ -229,7 +229,7 @@ static void reals_read_back_to_the_same_bits(void **unused)
 static void any_row_can_be_shown(void **unused)
 {
     static const enum wire_type types[] = {WIRE_RUN_STATE, WIRE_PROCESS_ROW, WIRE_ROAD_ROW, WIRE_EVENT_ROW, WIRE_LEDGER_ROW,
-                                           WIRE_KNOB_ROW};
+                                           WIRE_KNOB_ROW, WIRE_HOST_ROW};
     struct dice dice = {11};
     struct style style = {.columns = 80, .color = true};
     (void)unused;
@@ -239,7 +239,7 @@ static void any_row_can_be_shown(void **unused)
         size_t size;
         state_init(&state);
         for (int i = 0; i < 12; i++) {
-            const struct wire_message *message = wire_find((uint16_t)types[dice_below(&dice, 6)]);
+            const struct wire_message *message = wire_find((uint16_t)types[dice_below(&dice, sizeof types / sizeof *types)]);
             void *row = message_random(&dice, message, 0);
             assert_int_equal(state_apply(&state, message->type, row, dice_below(&dice, SECOND), NULL), 0);
             message_free(message, row);

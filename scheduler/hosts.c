@@ -1,0 +1,67 @@
+#include "scheduler/hosts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "scheduler/run_state.h"
+
+/* Rows are in the profile's order; those of an adopted run are there already. */
+void hosts_begin(struct run *run)
+{
+    struct record *record = run->record;
+    for (int i = 0; i < (int)run->profile.host_count; i++) {
+        const struct profile_host *host = &run->profile.hosts[i];
+        struct record_host *at = &record->hosts[i];
+        if ((size_t)i >= record->host_count) {
+            at->row = (struct wire_host){.cpu_share = NAN, .load = NAN, .gpu_share = NAN, .gpu_celsius = NAN, .gpu_watts = NAN,
+                                         .clock_offset = (double)NAN, .heard_ns_ago = UINT64_MAX};
+            record->host_count++;
+        }
+        at->row.price_per_hour = host->price_per_hour > 0 ? host->price_per_hour : (double)NAN;
+        record_text(at->row.host, sizeof at->row.host, "%s", host->name);
+        record_touch(record, &at->version);
+    }
+}
+
+int hosts_take(struct run *run, struct process *agent, const void *payload, struct why *why)
+{
+    const struct wire_host *told = payload;
+    struct record_host *at = &run->record->hosts[agent->host];
+    struct wire_host row = *told;
+    (void)why;
+    memcpy(row.host, at->row.host, sizeof row.host);
+    row.clock_offset = at->row.clock_offset;
+    row.rtt_ns = at->row.rtt_ns;
+    row.heard_ns_ago = at->row.heard_ns_ago;
+    row.processes = at->row.processes;
+    row.price_per_hour = at->row.price_per_hour;
+    at->row = row;
+    record_touch(run->record, &at->version);
+    return 0;
+}
+
+static uint16_t count_living(const struct run *run, int host)
+{
+    uint16_t count = 0;
+    for (size_t i = 0; i < run->processes.everybody; i++) {
+        const struct process *process = &run->processes.all[i];
+        enum process_state state = (enum process_state)process->record->row.state;
+        bool worker = process->stage || process->is_anchor;
+        count = (uint16_t)(count + (worker && process->host == host && (state == PROCESS_STARTED || state == PROCESS_READY)));
+    }
+    return count;
+}
+
+void hosts_refresh(struct run *run)
+{
+    for (int i = 0; i < (int)run->record->host_count && i < (int)run->processes.agents; i++) {
+        const struct process *agent = &run->processes.all[i];
+        struct record_host *at = &run->record->hosts[i];
+        int64_t offset_ns;
+        if (agent->handle && run->sink.clock(agent->handle, &offset_ns, &at->row.rtt_ns, run->arg))
+            at->row.clock_offset = (double)offset_ns / 1e9;
+        at->row.heard_ns_ago = agent->record->row.heard_ns_ago;
+        at->row.processes = count_living(run, i);
+        record_touch(run->record, &at->version);
+    }
+}

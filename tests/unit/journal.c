@@ -62,11 +62,22 @@ static void write_journal(struct journal *journal)
         fail_msg("%s", why.text);
 }
 
-/* A random row of the wire in the record's row. */
+/* A random row of the wire in the record's row. What is unknown comes back as such, not with the bits that it had. */
 static void fill(struct dice *dice, enum wire_type type, void *row)
 {
     const struct wire_message *message = wire_find((uint16_t)type);
-    void *made = message_random(dice, message, 0);
+    char *made = message_random(dice, message, 0);
+    for (size_t i = 0; i < message->field_count; i++) {
+        char *at = made + message->fields[i].offset;
+        double wide = 0;
+        float narrow = 0;
+        memcpy(&wide, at, message->fields[i].kind == WIRE_F64 ? sizeof wide : 0);
+        memcpy(&narrow, at, message->fields[i].kind == WIRE_F32 ? sizeof narrow : 0);
+        if (isnan(wide))
+            memcpy(at, &(double){(double)NAN}, sizeof wide);
+        if (isnan(narrow))
+            memcpy(at, &(float){NAN}, sizeof narrow);
+    }
     memcpy(row, made, message->struct_bytes);
     message_free(message, made);
 }

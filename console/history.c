@@ -83,12 +83,12 @@ static void recall_step(struct history *history, const char *line)
     struct history_step step = {.loss = NAN};
     unsigned kind;
     int got = sscanf(line, "step %" SCNu64 " %63s %" SCNu64 " %u %lf %lf %lf %lf %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-                     " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+                     " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %63s",
                      &step.wall_ms, step.process, &step.step, &kind, &step.loss, &step.norm, &step.learning_rate,
                      &step.mask_rate, &step.tokens, &step.step_ns, &step.compute_ns, &step.wait_ns[WAIT_ACT],
                      &step.wait_ns[WAIT_GRAD], &step.wait_ns[WAIT_STAMP], &step.wait_ns[WAIT_SEND], &step.wait_ns[WAIT_DATA],
-                     &step.wait_ns[WAIT_SYNC]);
-    if (got != 17)
+                     &step.wait_ns[WAIT_SYNC], &step.pack_ns, &step.began_wall_ns, step.timeline);
+    if (got != 20)
         return;
     if (kind != STAMP_TRAIN)
         return;

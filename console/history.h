@@ -20,6 +20,8 @@ struct history_step { /* one step of one process, from the journal */
     double loss, norm, learning_rate, mask_rate;
     uint64_t tokens, step_ns, compute_ns;
     uint64_t wait_ns[WAIT_CAUSES]; /* by enum wait_cause */
+    uint64_t pack_ns, began_wall_ns; /* the latter by its host's clock */
+    char timeline[WIRE_NAME];      /* as wire_sample has it; "-" = not known */
 };
 
 struct history {

@@ -12,7 +12,7 @@ static const struct key rows[] = {
     {ACT_PAGE_DOWN, ON_ANY, {PRESS_PAGE_DOWN, PRESS_CONTROL('d')}, "PgDn, Ctrl-D", "a page down", NULL, false},
     {ACT_FIRST, ON_ANY, {PRESS_HOME, 'g'}, "Home, g", "the first row", NULL, false},
     {ACT_LAST, ON_ANY, {PRESS_END, 'G'}, "End, G", "the last row", NULL, false},
-    {ACT_LEFT, ONLY(RUN), {PRESS_LEFT, 'h'}, "Left, h", "stages further left; frozen: a step back", NULL, false},
+    {ACT_LEFT, ONLY(RUN), {PRESS_LEFT, 'h'}, "Left, h", "stages further left; frozen: a step back, on all hosts", NULL, false},
     {ACT_RIGHT, ONLY(RUN), {PRESS_RIGHT, 'l'}, "Right, l", "stages further right; frozen: a step on", NULL, false},
     {ACT_FREEZE, ONLY(RUN), {' '}, "Space", "freeze at this step and show where its time went; again: go on", "Space freeze", false},
     {ACT_OPEN, ONLY(RUNS), {PRESS_ENTER}, "Enter", "open the run, or the record of one that is over", "Enter open", false},

@@ -56,7 +56,7 @@ static double number_of(const struct view *view, int road, int column)
     uint64_t tick = view_tick(view);
     switch (column) {
     case NOW:
-        return row->bytes_per_second;
+        return view_rate(view, (size_t)road);
     case MEAN:
         return trail_mean(trail, tick, TRAIL_POINTS);
     case PEAK:

@@ -106,8 +106,9 @@ static struct road_sum sum_road(const struct view *view, const char *from, const
         const struct wire_road_row *row = &state->roads[i].row;
         if (strcmp(row->from, from) != 0 || strcmp(row->to, to) != 0)
             continue;
-        if (isfinite(row->bytes_per_second))
-            sum.rate = (isfinite(sum.rate) ? sum.rate : 0) + row->bytes_per_second;
+        double rate = view_rate(view, i);
+        if (isfinite(rate))
+            sum.rate = (isfinite(sum.rate) ? sum.rate : 0) + rate;
         if (sum.busiest == state->road_count || row->sent_bytes > state->roads[sum.busiest].row.sent_bytes)
             sum.busiest = i;
         sum.capacity_bps = row->capacity_bps > sum.capacity_bps ? row->capacity_bps : sum.capacity_bps;

@@ -7,6 +7,7 @@
 
 #include "console/chrome.h"
 #include "console/layout.h"
+#include "console/waterfall.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 
@@ -124,8 +125,15 @@ void view_set_clock(struct view *view, uint64_t now_ns, uint64_t now_wall_ms)
     view->wall_offset_ms = now_wall_ms - now_ns / CLOCK_MS;
 }
 
+double view_rate(const struct view *view, size_t road)
+{
+    return view->frozen_tick ? trail_get(history_rate(&view->history, road), view->frozen_tick, 0) : view->state.roads[road].row.bytes_per_second;
+}
+
 uint64_t view_tick(const struct view *view)
 {
+    if (view->frozen_tick)
+        return view->frozen_tick;
     bool goes_on = view->road.live && !state_is_over(&view->state);
     return goes_on ? history_tick(view->now_wall_ms) : view->history.newest_tick;
 }
@@ -508,6 +516,7 @@ void view_draw(struct view *view, struct surface *surface, uint64_t now_ns, uint
 {
     struct layout layout = layout_screen(surface->rows, surface->columns);
     view_set_clock(view, now_ns, now_wall_ms);
+    waterfall_find(view);
     surface_wipe(surface);
     if (layout.too_small) {
         chrome_too_small(view, surface);

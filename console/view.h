@@ -90,7 +90,7 @@ struct view {
     int stage_first;          /* panel Run: the stage at the left */
     int replica_first;
     bool frozen;
-    uint64_t frozen_step;
+    uint64_t frozen_step, frozen_tick; /* tick 0: not known */
     char draft_name[WIRE_NAME], draft[PROMPT_TEXT]; /* panel Knobs: a value that is not proposed yet */
     bool help;
     int help_top;
@@ -146,7 +146,9 @@ void view_ask_typed(struct view *view, const char *title, const char *text, cons
 void view_prompt(struct view *view, enum view_prompt kind, const char *label, const char *text);
 /* Does the text match the panel's filter? */
 bool view_matches(const struct view *view, enum panel panel, const char *text);
-/* Where pictures of rates end: now, or when the run ended. */
+/* Bytes a second of a road of the state: now, or in the second of the frozen step. */
+double view_rate(const struct view *view, size_t road);
+/* Where pictures of rates end: now, in that second, or when the run ended. */
 uint64_t view_tick(const struct view *view);
 bool view_is_stale(const struct view *view, uint64_t age_ns); /* older than two periods */
 /* Acts on a whole run: pause, stop, … (view_run.c). */

@@ -1,11 +1,13 @@
 /*
- * Where the time of one step went: a row a process, its step as a bar of computing and of each kind of waiting. Pure.
+ * Where the time of one step went: a row a process, what it did and waited for from left to right, all on one clock. Pure.
  */
 #ifndef KEDGE_CONSOLE_WATERFALL_H
 #define KEDGE_CONSOLE_WATERFALL_H
 
 #include "console/view.h"
 
+/* Finds the second of the frozen step: view_tick and view_rate tell of it. */
+void waterfall_find(struct view *view);
 void waterfall_draw(struct view *view, struct surface *surface, struct area area);
 /* The frozen step moves by so many; stays within what the journal knows. */
 void waterfall_move(struct view *view, int by);

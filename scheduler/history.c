@@ -17,7 +17,7 @@ static const char losses[] =
     "step % max(1, (SELECT max(step) FROM samples) / ?2) = 0) GROUP BY kind, step ORDER BY kind, step";
 static const char samples[] =
     "SELECT wall_ms, process, step, kind, loss, gradient_norm, learning_rate, mask_rate, tokens, step_ns, compute_ns, wait_act_ns, "
-    "wait_grad_ns, wait_stamp_ns, wait_send_ns, wait_data_ns, wait_sync_ns FROM samples "
+    "wait_grad_ns, wait_stamp_ns, wait_send_ns, wait_data_ns, wait_sync_ns, pack_ns, began_wall_ns, timeline FROM samples "
     "WHERE rowid > (SELECT max(rowid) FROM samples) - ?1 ORDER BY rowid";
 static const char rates[] =
     "SELECT wall_ms, process, peer, lane, (sent_bytes - lag(sent_bytes) OVER w) * 1000.0 / (wall_ms - lag(wall_ms) OVER w) "
@@ -41,9 +41,10 @@ static void print_sample(sqlite3_stmt *row, FILE *out)
             (long long)sqlite3_column_int64(row, 2), sqlite3_column_int(row, 3));
     for (int i = 4; i < 8; i++)
         fprintf(out, " %.9g", real_of(row, i));
-    for (int i = 8; i < 17; i++)
+    for (int i = 8; i < 19; i++)
         fprintf(out, " %lld", (long long)sqlite3_column_int64(row, i));
-    fputc('\n', out);
+    const char *timeline = (const char *)sqlite3_column_text(row, 19);
+    fprintf(out, " %s\n", timeline && timeline[0] ? timeline : "-");
 }
 
 static void print_rate(sqlite3_stmt *row, FILE *out)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gpu/train/inside.h"
+#include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/wire/frame.h"
 
@@ -188,7 +189,9 @@ int crossing_receive_activations(struct compute *compute, const struct micro_bat
     struct why why = {0};
     if (wire_decode(WIRE_ACT, letter->payload, letter->bytes, &act, &why) < 0)
         BUG("the loop thread let bad activations pass: %s", why.text);
+    uint64_t began_ns = clock_now_ns();
     int err = decode_activations(compute, micro_batch, &act);
+    compute->pass.pack_ns += clock_now_ns() - began_ns;
     mem_free(letter->payload);
     letter->payload = NULL;
     return err;
@@ -201,9 +204,11 @@ int crossing_send_activations(struct compute *compute, const struct micro_batch 
     size_t coded = codec_bytes(&compute->down.settings, &micro_batch->use, CODEC_FORWARD), bytes = ids + planes + coded;
     BUG_IF(bytes > compute->body_bytes);
     measures_activations(compute, micro_batch, x);
+    uint64_t began_ns = clock_now_ns();
     put_ids(compute->body, compute->windows, count, width);
     put_planes(compute->body + ids, compute->planes, compute->marks, count);
     codec_encode(compute->down.codec, &micro_batch->use, x, compute->body + ids + planes);
+    compute->pass.pack_ns += clock_now_ns() - began_ns;
     struct wire_act act = {
         .sequences = (uint16_t)micro_batch->sequences,
         .tokens = (uint16_t)micro_batch->tokens,
@@ -244,7 +249,9 @@ int crossing_receive_gradient(struct compute *compute, const struct micro_batch 
     struct why why = {0};
     if (wire_decode(WIRE_GRAD, letter->payload, letter->bytes, &grad, &why) < 0)
         BUG("the loop thread let a bad gradient pass: %s", why.text);
+    uint64_t began_ns = clock_now_ns();
     int err = decode_gradient(compute, micro_batch, &grad);
+    compute->pass.pack_ns += clock_now_ns() - began_ns;
     compute->pass.loss = grad.loss;
     compute->pass.targets = grad.targets;
     *squares = grad.squares;
@@ -257,9 +264,11 @@ int crossing_send_gradient(struct compute *compute, const struct micro_batch *mi
 {
     bool learns = compute->pass.stamp.kind != STAMP_EVALUATE;
     size_t coded = learns ? codec_bytes(&compute->up.settings, &micro_batch->use, CODEC_BACKWARD) : 0;
+    uint64_t began_ns = clock_now_ns();
     BUG_IF(coded > compute->body_bytes);
     if (learns)
         codec_encode_gradient(compute->up.codec, &micro_batch->use, dx, compute->body);
+    compute->pass.pack_ns += clock_now_ns() - began_ns;
     struct wire_grad grad = {
         .mask_checksum = learns ? debug_checksum(compute, &compute->up, micro_batch) : 0,
         .squares = squares,

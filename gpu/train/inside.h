@@ -15,6 +15,7 @@
 #include "gpu/train/measures.h"
 #include "gpu/train/rate.h"
 #include "gpu/train/schedule.h"
+#include "gpu/train/timeline.h"
 #include "profiles/fields.h"
 #include "profiles/timeouts.h"
 
@@ -70,7 +71,8 @@ struct pass {
     double loss; /* Σ over targets of the micro-batches so far; NaN = not known yet */
     uint64_t targets;
     double squares; /* of this and all later stages, after the last backward */
-    uint64_t began_ns, compute_ns, wait_ns[WAIT_CAUSES];
+    uint64_t began_ns, began_wall_ns, compute_ns, pack_ns, wait_ns[WAIT_CAUSES]; /* compute_ns: pack_ns is part of it */
+    struct timeline timeline;
     uint64_t waiting_since_ns; /* of one wait without any progress; for the stall notice */
     bool stall_told;
     uint64_t act_bytes; /* payload of the newest activations sent */

@@ -208,6 +208,19 @@ static int step_backward(struct compute *compute)
     return err;
 }
 
+/* What has happened since the last note goes into the timeline. */
+static void note(struct compute *compute)
+{
+    struct pass *pass = &compute->pass;
+    const uint64_t parts_ns[PART_COUNT] = {
+        [PART_DATA] = pass->wait_ns[WAIT_DATA], [PART_COMPUTE] = pass->compute_ns > pass->pack_ns ? pass->compute_ns - pass->pack_ns : 0,
+        [PART_PACK] = pass->pack_ns,            [PART_SEND] = pass->wait_ns[WAIT_SEND],
+        [PART_ACT] = pass->wait_ns[WAIT_ACT],   [PART_GRAD] = pass->wait_ns[WAIT_GRAD],
+        [PART_STAMP] = pass->wait_ns[WAIT_STAMP], [PART_SYNC] = pass->wait_ns[WAIT_SYNC],
+    };
+    timeline_note(&pass->timeline, parts_ns, clock_now_ns() - pass->began_ns);
+}
+
 static uint64_t waits_inside(const struct pass *pass)
 {
     return pass->wait_ns[WAIT_DATA] + pass->wait_ns[WAIT_SEND] + pass->wait_ns[WAIT_SYNC];
@@ -224,6 +237,7 @@ static int step_compute(struct compute *compute, enum schedule_action action)
     uint64_t took_ns = clock_now_ns() - before_ns;
     took_ns = took_ns > apart_ns ? took_ns - apart_ns : 0;
     pass->compute_ns += took_ns;
+    note(compute);
     pass->stall_told = false;
     pass->waiting_since_ns = 0;
     if (action == SCHEDULE_FORWARD)
@@ -243,6 +257,7 @@ static int step_wait(struct compute *compute, enum wait_cause cause)
     int err = compute_accept(compute, LOOK_NS);
     uint64_t now_ns = clock_now_ns();
     pass->wait_ns[counted] += now_ns - before_ns;
+    note(compute);
     if (err == ERR_AGAIN)
         tell_stall(compute, cause, now_ns);
     return err == ERR_AGAIN ? 0 : err;
@@ -407,7 +422,8 @@ static int phase_report(struct compute *compute)
         .mask_rate = pass->stamp.mask_rate,
         .tokens = pass->targets,
         .step_ns = now_ns - pass->began_ns,
-        .compute_ns = pass->compute_ns,
+        .compute_ns = pass->compute_ns > pass->pack_ns ? pass->compute_ns - pass->pack_ns : 0,
+        .pack_ns = pass->pack_ns,
         .wait_act_ns = pass->wait_ns[WAIT_ACT],
         .wait_grad_ns = pass->wait_ns[WAIT_GRAD],
         .wait_stamp_ns = pass->wait_ns[WAIT_STAMP],
@@ -415,7 +431,9 @@ static int phase_report(struct compute *compute)
         .wait_data_ns = pass->wait_ns[WAIT_DATA],
         .wait_sync_ns = pass->wait_ns[WAIT_SYNC],
         .skipped = compute->optimizer.skipped,
+        .began_wall_ns = pass->began_wall_ns,
     };
+    timeline_write(&pass->timeline, sample.timeline);
     siblings_report(compute, &sample);
     correct_report(compute);
     if (pass->stamp.kind == STAMP_TRAIN || (pass->stamp.kind == STAMP_EVALUATE && compute->last))
@@ -443,7 +461,9 @@ static void pass_begin(struct compute *compute, const struct wire_stamp *stamp, 
     uint64_t now_ns = clock_now_ns(), act_bytes = compute->pass.act_bytes;
     compute->pass = (struct pass){.running = true, .step = step, .stamp = *stamp, .squares = 0, .act_bytes = act_bytes};
     compute->pass.began_ns = compute->first ? now_ns : compute->idle_since_ns;
+    compute->pass.began_wall_ns = clock_wall_ns() - (now_ns - compute->pass.began_ns);
     compute->pass.wait_ns[WAIT_STAMP] = now_ns - compute->pass.began_ns;
+    note(compute);
     mail_get_roads(compute->mail, &compute->roads);
     schedule_begin(&compute->pass.schedule, compute->stage, compute->stages, stamp->micro_batches, pass_limit(compute));
     if (stamp->kind == STAMP_TRAIN)
@@ -454,8 +474,10 @@ int step_run(struct compute *compute, const struct wire_stamp *stamp, uint64_t s
 {
     int err = 0;
     pass_begin(compute, stamp, step);
-    for (size_t i = 0; i < sizeof phases / sizeof *phases && !err; i++)
+    for (size_t i = 0; i < sizeof phases / sizeof *phases && !err; i++) {
         err = phases[i](compute);
+        note(compute);
+    }
     compute->pass.running = false;
     compute->idle_since_ns = clock_now_ns();
     return err;

@@ -97,10 +97,11 @@ static const struct wire_field tied_fields[] = {FIELD(tied, first), FIELD(tied, 
 static const struct wire_field sample_fields[] = {
     FIELD(sample, step), RANGE(sample, kind, STAMP_TRAIN, STAMP_FINISH), FIELD(sample, loss), FIELD(sample, gradient_norm),
     FIELD(sample, learning_rate), FIELD(sample, clip_scale), FIELD(sample, mask_rate), FIELD(sample, tokens),
-    FIELD(sample, step_ns), FIELD(sample, compute_ns), FIELD(sample, wait_act_ns), FIELD(sample, wait_grad_ns),
+    FIELD(sample, step_ns), FIELD(sample, compute_ns), FIELD(sample, pack_ns), FIELD(sample, wait_act_ns), FIELD(sample, wait_grad_ns),
     FIELD(sample, wait_stamp_ns), FIELD(sample, wait_send_ns), FIELD(sample, wait_data_ns), FIELD(sample, wait_sync_ns), FIELD(sample, sync_round),
     FIELD(sample, sync_replica), FIELD(sample, sent_act_bytes),
     FIELD(sample, received_act_bytes), FIELD(sample, skipped), FIELD(sample, memory_bytes),
+    FIELD(sample, began_wall_ns), FIELD(sample, timeline),
 };
 static const struct wire_field road_sample_fields[] = {
     FIELD(road_sample, peer), RANGE(road_sample, lane, LANE_CONTROL, LANE_TELEM), FIELD(road_sample, sent_bytes),
@@ -282,7 +283,7 @@ static const struct wire_message messages[] = {
     ROW(METER, meter, "W→S", LANE_TELEM, 87),
     ROW(STATISTICS, statistics, "anchor→stage", LANE_BULK, 16 * MIB),
 
-    ROW(SAMPLE, sample, "W→S", LANE_TELEM, 151),
+    ROW(SAMPLE, sample, "W→S", LANE_TELEM, 167 + NAME_BYTES),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
     ROW(HOST, host, "A→S", LANE_TELEM, 106 + 2 * NAME_BYTES),
 
@@ -555,6 +556,20 @@ const char *wire_phase_name(int phase)
         [PHASE_FINISHED] = "finished", [PHASE_STOPPING] = "stopping", [PHASE_STOPPED] = "stopped",
     };
     return name_of(names, sizeof names / sizeof *names, phase);
+}
+
+static const char part_letters[] = ".dcpsagtr";
+_Static_assert(sizeof part_letters == PART_COUNT + 1, "a letter for every part of a step");
+
+char wire_part_letter(int part)
+{
+    return part >= 0 && part < PART_COUNT ? part_letters[part] : '.';
+}
+
+int wire_part_of_letter(char letter)
+{
+    const char *at = letter ? strchr(part_letters, letter) : NULL;
+    return at ? (int)(at - part_letters) : PART_REST;
 }
 
 const char *wire_wait_name(int cause)

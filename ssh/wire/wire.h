@@ -405,6 +405,11 @@ struct wire_meter { /* sums over the matrices of a class; gpu/math/filter.h says
 
 enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_SYNC, WAIT_CAUSES };
 
+/* What a stage does at a time, in the order in which it does that for a micro-batch. */
+enum step_part {
+    PART_REST, PART_DATA, PART_COMPUTE, PART_PACK, PART_SEND, PART_ACT, PART_GRAD, PART_STAMP, PART_SYNC, PART_COUNT
+};
+
 struct wire_sample {
     uint64_t step;
     uint8_t kind;              /* enum stamp_kind; EVALUATE samples carry only the loss */
@@ -413,13 +418,16 @@ struct wire_sample {
     float learning_rate, clip_scale, mask_rate;
     uint64_t tokens;           /* of this replica in this step */
     uint64_t step_ns;          /* wall time of the step */
-    uint64_t compute_ns;       /* of it computing */
+    uint64_t compute_ns;       /* of it computing, */
+    uint64_t pack_ns;          /* coding and decoding what crosses a boundary */
     uint64_t wait_act_ns, wait_grad_ns, wait_stamp_ns, wait_send_ns, wait_data_ns, wait_sync_ns;
     uint64_t sync_round;       /* the newest round that was waited for in this step, and */
     uint16_t sync_replica;     /* the replica whose contribution came last */
     uint64_t sent_act_bytes, received_act_bytes; /* lane ACT with frame headers, in this step */
     uint64_t skipped;          /* optimiser steps dropped because not finite, since the start */
     uint64_t memory_bytes;     /* resident set */
+    uint64_t began_wall_ns;    /* the step, by this host's clock */
+    char timeline[WIRE_NAME];  /* of it, in order: equal parts of time as letters (wire_part_letter) */
 };
 
 struct wire_road_sample {
@@ -712,5 +720,7 @@ const char *wire_lane_name(int lane);
 const char *wire_role_name(int role);
 const char *wire_phase_name(int phase);
 const char *wire_wait_name(int cause);
+char wire_part_letter(int part);    /* of enum step_part: '.', 'd' data, 'c' computes, 'p' packs, 's' room to send, 'a' activations, … */
+int wire_part_of_letter(char letter); /* PART_REST when it is none */
 
 #endif

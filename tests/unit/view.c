@@ -332,21 +332,29 @@ static void a_frozen_step_shows_where_its_time_went(void **unused)
     struct view view;
     (void)unused;
     fleet_view(&view, 2, 2, 3);
+    for (int i = 0; i < 2; i++) {
+        struct wire_host host = {.clock_offset = 300 * i};
+        snprintf(host.host, sizeof host.host, "h%d", i);
+        view_apply(&view, WIRE_HOST_ROW, &host, FLEET_NOW);
+    }
     fleet_press(&view, "Space");
     assert_wish(&view, WISH_RECALL, 0, "", "");
     assert_shows(&view, "the journal does not know");
     for (int step = 50; step <= 60; step++)
         for (int stage = 0; stage < 2; stage++) {
-            char line[400];
-            snprintf(line, sizeof line, "step 1796000000000 r0s%d %d 0 2.5 %s 0.002 0.95 2048 1000000000 %d 0 %d 0 0 0 0", stage, step,
-                     stage ? "nan" : "0.9", step == 58 ? 100000000 : 600000000, step == 58 ? 900000000 : 400000000);
+            char line[400]; /* the second stage begins half a second later, and its clock is five minutes ahead */
+            snprintf(line, sizeof line, "step 1796000000000 r0s%d %d 0 2.5 %s 0.002 0.95 2048 1000000000 %d 0 %d 0 0 0 0 0 %s %s", stage, step,
+                     stage ? "nan" : "0.9", step == 58 ? 100000000 : 600000000, step == 58 ? 900000000 : 400000000,
+                     stage ? "1796000300500000000" : "1796000000000000000", stage ? "t" : "gggg");
             history_recall(&view.history, &view.state, line);
         }
     assert_shows(&view, "frozen at step 60");
-    assert_shows(&view, "1.0 s, 400 ms for gradient");
+    assert_shows(&view, "1.0 s: 400 ms gradient of r0s1");
+    assert_shows(&view, "r0s0     ggggggggggggggggggggggg  ");
+    assert_shows(&view, "r0s1                ttttttttttttttttttttttt ");
     fleet_press(&view, "Left Left");
     assert_shows(&view, "frozen at step 58");
-    assert_shows(&view, "900 ms for gradient");
+    assert_shows(&view, "900 ms gradient of r0s1");
     for (int i = 0; i < 20; i++)
         fleet_press(&view, "Left");
     assert_shows(&view, "frozen at step 50");
@@ -360,6 +368,8 @@ static void hostile_lines_of_the_journal_change_nothing(void **unused)
     static const char *const lines[] = {
         "", "step", "step x", "loss 1", "loss 1 0 nan nan", "loss 99999999999999999999999 0 1 1", "rate 1 a b 3 1e9",
         "rate 1796000000000 r0s0 r0s1 1 inf", "step 1 r0s0 18446744073709551615 0 nan nan nan nan 1 1 1 1 1 1 1 1 1",
+        "step 1 r0s0 59 0 nan nan nan nan 1 0 1 1 1 1 1 1 1 18446744073709551615 18446744073709551615 xyz",
+        "step 1 r0s0 60 0 nan nan nan nan 1 18446744073709551615 1 1 1 1 1 1 1 0 0 -",
     };
     struct view view;
     (void)unused;

@@ -1,6 +1,8 @@
 #include "console/anchor.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "console/report.h"
 #include "console/table.h"
@@ -31,6 +33,41 @@ double anchor_noise(const struct wire_meter *meter)
     return meter->signal + meter->noise > 0 ? anchor_share(meter->noise, meter->gradient) : (double)NAN;
 }
 
+char *anchor_version(const struct style *style, uint64_t version, char *out, size_t size)
+{
+    if (version)
+        snprintf(out, size, "%" PRIu64, version);
+    else
+        snprintf(out, size, "%s", style_glyph(style, GLYPH_UNKNOWN));
+    return out;
+}
+
+char *anchor_value(const struct state *state, const struct style *style, char *out, size_t size)
+{
+    const struct wire_anchor_row *row = &state->anchor;
+    char price[WORDS], share[WORDS], changed[WORDS];
+    words_percent(style, row->changed, changed, sizeof changed);
+    if (isfinite(row->price_per_hour))
+        snprintf(out, size, "%s an hour, %s of the run's; %s of the update comes of it", words_money(style, row->price_per_hour, price, sizeof price),
+                 words_percent(style, anchor_share(row->price_per_hour, state->run.spend_per_hour), share, sizeof share), changed);
+    else
+        snprintf(out, size, "not known; %s of the update comes of it", changed);
+    return out;
+}
+
+int anchor_values(const struct wire_spectrum *spectrum, double values[WIRE_SPECTRUM_VALUES])
+{
+    const char *at = spectrum->values;
+    int count = 0;
+    for (char *end; count < WIRE_SPECTRUM_VALUES; at = end) {
+        double value = strtod(at, &end);
+        if (end == at || !(value >= 0) || !isfinite(value))
+            break;
+        values[count++] = value;
+    }
+    return count;
+}
+
 /* ---- text ---- */
 
 static void print_versions(const struct wire_anchor_row *row, const struct style *style, FILE *out)
@@ -45,8 +82,8 @@ static void print_versions(const struct wire_anchor_row *row, const struct style
     else
         fprintf(out, "nothing yet: gradients are not corrected\n");
     if (row->pending)
-        fprintf(out, "on its way: step %llu, there in %s\n", (unsigned long long)row->pending,
-                words_duration(style, row->eta_seconds, eta, sizeof eta));
+        fprintf(out, "on its way: step %llu, %s sent, whole in %s\n", (unsigned long long)row->pending,
+                words_percent(style, row->sent, percent, sizeof percent), words_duration(style, row->eta_seconds, eta, sizeof eta));
     fprintf(out, "%llu snapshots: %s travelled for %s; the newest, of step %llu, %s of it in full\n", (unsigned long long)row->versions,
             text_from_bytes(row->sent_bytes, sent, sizeof sent), text_from_bytes(row->full_bytes, full, sizeof full),
             (unsigned long long)row->flipped, words_percent(style, row->delta_share, percent, sizeof percent));
@@ -76,6 +113,10 @@ void anchor_print(const struct state *state, const struct style *style, uint64_t
     }
     print_versions(&state->anchor, style, out);
     print_worth(&state->anchor, style, out);
+    if (isfinite(state->anchor.price_per_hour)) {
+        char value[200];
+        fprintf(out, "price %s\n", anchor_value(state, style, value, sizeof value));
+    }
     struct table *table = table_new(style, columns, sizeof columns / sizeof *columns);
     int rows = 0;
     for (int i = 0; i < MATRIX_CLASSES; i++) {
@@ -116,6 +157,21 @@ static json_t *report_meter(const struct wire_meter *meter)
     return object;
 }
 
+static json_t *report_spectrum(const struct wire_spectrum *spectrum)
+{
+    double values[WIRE_SPECTRUM_VALUES];
+    int count = anchor_values(spectrum, values);
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, json_real(values[i]));
+    json_t *object = json_pack("{s:i, s:s, s:i}", "layer", (int)spectrum->layer, "matrix", anchor_class(spectrum->matrix_class), "rank",
+                               (int)spectrum->rank);
+    json_object_set_new(object, "version", json_integer((json_int_t)spectrum->version));
+    json_object_set_new(object, "energy", report_real(spectrum->energy));
+    json_object_set_new(object, "values", list);
+    return object;
+}
+
 json_t *anchor_report(const struct state *state)
 {
     const struct wire_anchor_row *row = &state->anchor;
@@ -148,6 +204,14 @@ json_t *anchor_report(const struct state *state)
     json_object_set_new(object, "validation_loss", report_real(row->validation_loss));
     json_object_set_new(object, "validation_step", row->validation_version ? json_integer((json_int_t)row->validation_version - 1) : json_null());
     json_object_set_new(object, "price_per_hour", report_real(row->price_per_hour));
+    json_object_set_new(object, "captured_share", row->pending ? report_real(row->captured) : json_null());
+    json_object_set_new(object, "sent_share", row->pending ? report_real(row->sent) : json_null());
+    json_object_set_new(object, "computed", report_known(row->computed));
+    json_object_set_new(object, "returned_share", row->computed ? report_real(row->returned) : json_null());
+    json_t *spectra = json_array();
+    for (size_t i = 0; i < state->spectrum_count; i++)
+        json_array_append_new(spectra, report_spectrum(&state->spectra[i]));
+    json_object_set_new(object, "spectra", spectra);
     json_object_set_new(object, "matrices", meters);
     return object;
 }

@@ -12,6 +12,12 @@ const char *anchor_class(int matrix_class);
 double anchor_cosine(const struct wire_meter *meter);
 double anchor_noise(const struct wire_meter *meter);
 double anchor_share(double one, double other); /* one / other */
+/* The number of a version; what was not yet is unknown. */
+char *anchor_version(const struct style *style, uint64_t version, char *out, size_t size);
+/* What it costs beside what comes of it, in a sentence. */
+char *anchor_value(const struct state *state, const struct style *style, char *out, size_t size);
+/* Singular values, falling; how many there are. What makes no sense ends them. */
+int anchor_values(const struct wire_spectrum *spectrum, double values[WIRE_SPECTRUM_VALUES]);
 json_t *anchor_report(const struct state *state); /* null when the run has none */
 
 #endif

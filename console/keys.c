@@ -14,6 +14,8 @@ static const struct key rows[] = {
     {ACT_LAST, ON_ANY, {PRESS_END, 'G'}, "End, G", "the last row", NULL, false},
     {ACT_LEFT, ONLY(RUN), {PRESS_LEFT, 'h'}, "Left, h", "stages further left; frozen: a step back, on all hosts", NULL, false},
     {ACT_RIGHT, ONLY(RUN), {PRESS_RIGHT, 'l'}, "Right, l", "stages further right; frozen: a step on", NULL, false},
+    {ACT_LEFT, ONLY(ANCHOR), {PRESS_LEFT, 'h'}, "Left, h", "the spectrum of the layer before", NULL, false},
+    {ACT_RIGHT, ONLY(ANCHOR), {PRESS_RIGHT, 'l'}, "Right, l", "the spectrum of the next layer", NULL, false},
     {ACT_FREEZE, ONLY(RUN), {' '}, "Space", "freeze at this step and show where its time went; again: go on", "Space freeze", false},
     {ACT_OPEN, ONLY(RUNS), {PRESS_ENTER}, "Enter", "open the run, or the record of one that is over", "Enter open", false},
     {ACT_OPEN, ONLY(KNOBS), {PRESS_ENTER}, "Enter", "type a value; with a value drafted: propose it to the run", "Enter type/propose", true},

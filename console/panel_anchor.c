@@ -37,24 +37,42 @@ static int draw_freshness(const struct view *view, struct surface *surface, stru
     return row + 2;
 }
 
-/* Captured → sent → whole → computed → used: what of it is known. */
+/* Captured → sent → whole at the anchor → computed with → returned → in use. */
 static int draw_snapshots(const struct view *view, struct surface *surface, struct area area, int row)
 {
     const struct wire_anchor_row *anchor = &view->state.anchor;
-    char eta[WORDS], sent[WORDS], full[WORDS], share[WORDS], seconds[WORDS];
+    char eta[WORDS], captured[WORDS], sent[WORDS], returned[WORDS], whole[WORDS], computed[WORDS];
+    int left = area.column + 10, end = area.column + area.columns, at = left;
     surface_text(surface, row, area.column, 10, INK_DIM, "snapshots");
-    if (anchor->pending)
-        surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "step %" PRIu64 " on its way, whole in %s; newest whole %" PRIu64,
-                      anchor->pending, words_duration(&view->style, anchor->eta_seconds, eta, sizeof eta), anchor->flipped);
-    else
-        surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "none on its way; newest whole %" PRIu64, anchor->flipped);
+    if (anchor->pending) {
+        at += surface_print(surface, row, at, end - at, INK_PLAIN, "step %" PRIu64 " captured %s, sent ", anchor->pending,
+                            words_percent(&view->style, anchor->captured, captured, sizeof captured));
+        surface_bar(surface, row, at, 12, INK_RATE, anchor->sent);
+        at += 13;
+        surface_print(surface, row, at, end - at, INK_PLAIN, "%s, whole in %s", words_percent(&view->style, anchor->sent, sent, sizeof sent),
+                      words_duration(&view->style, anchor->eta_seconds, eta, sizeof eta));
+    } else {
+        surface_text(surface, row, at, end - at, INK_PLAIN, "none on its way");
+    }
+    surface_print(surface, row + 1, left, end - left, INK_PLAIN, "whole %s → computed %s → returned %s",
+                  anchor_version(&view->style, anchor->flipped, whole, sizeof whole),
+                  anchor_version(&view->style, anchor->computed, computed, sizeof computed),
+                  words_percent(&view->style, anchor->computed ? anchor->returned : (double)NAN, returned, sizeof returned));
+    return row + 2;
+}
+
+static int draw_price(const struct view *view, struct surface *surface, struct area area, int row)
+{
+    const struct wire_anchor_row *anchor = &view->state.anchor;
+    char sent[WORDS], full[WORDS], share[WORDS], seconds[WORDS], text[200];
     words_bytes(&view->style, anchor->sent_bytes, sent, sizeof sent);
     words_bytes(&view->style, anchor->full_bytes, full, sizeof full);
     words_percent(&view->style, anchor->delta_share, share, sizeof share);
+    surface_text(surface, row, area.column, 10, INK_DIM, "traffic");
+    surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "%" PRIu64 " came, %s for %s, newest %s; computing %s each",
+                  anchor->versions, sent, full, share, words_duration(&view->style, anchor->compute_seconds, seconds, sizeof seconds));
     surface_text(surface, row + 1, area.column, 10, INK_DIM, "price");
-    surface_print(surface, row + 1, area.column + 10, area.columns - 10, INK_PLAIN,
-                  "%" PRIu64 " so far: %s travelled for %s, the newest %s; %s of computing each", anchor->versions, sent, full, share,
-                  words_duration(&view->style, anchor->compute_seconds, seconds, sizeof seconds));
+    surface_text(surface, row + 1, area.column + 10, area.columns - 10, INK_PLAIN, anchor_value(&view->state, &view->style, text, sizeof text));
     return row + 2;
 }
 
@@ -132,6 +150,57 @@ static int cell(int row, int column, char *out, size_t size, void *arg)
     return column == MATRICES ? INK_BOLD : INK_PLAIN;
 }
 
+/* ---- the spectrum of one of them ---- */
+
+#define SPECTRUM_COLUMNS 53 /* of the table to its left */
+#define DECADES 3           /* from the strongest down */
+
+/* The layers that spectra are known of: 0 = none. */
+static int count_layers(const struct state *state)
+{
+    int layers = 0;
+    for (size_t i = 0; i < state->spectrum_count; i++)
+        layers = state->spectra[i].layer >= layers ? state->spectra[i].layer + 1 : layers;
+    return layers;
+}
+
+static void draw_strength(struct surface *surface, struct area area, int column, double share)
+{
+    int levels = (int)lround(fmax(0, fmin(1, share)) * area.rows * 8);
+    for (int i = 0; i < area.rows; i++) {
+        int level = levels - 8 * i;
+        if (level > 0)
+            surface_put(surface, area.row + area.rows - 1 - i, column, 0x2580u + (uint32_t)(level < 8 ? level : 8), INK_RATE);
+    }
+}
+
+static void draw_spectrum(struct view *view, struct surface *surface, struct area area)
+{
+    double values[WIRE_SPECTRUM_VALUES], told = 0;
+    char share[WORDS];
+    int layers = count_layers(&view->state);
+    const struct wire_meter *meter = find_meter(view, view->places[PANEL_ANCHOR].selected);
+    if (area.columns < 20 || area.rows < 4 || !layers || !meter)
+        return;
+    view->spectrum_layer = view->spectrum_layer < 0 ? 0 : view->spectrum_layer >= layers ? layers - 1 : view->spectrum_layer;
+    const struct wire_spectrum *spectrum = state_find_spectrum(&view->state, (unsigned)view->spectrum_layer, meter->matrix_class);
+    int count = spectrum ? anchor_values(spectrum, values) : 0;
+    surface_print(surface, area.row, area.column, area.columns, INK_BOLD, "layer %d %s, rank %d", view->spectrum_layer,
+                  anchor_class(meter->matrix_class), spectrum ? spectrum->rank : 0);
+    if (!count) {
+        surface_text(surface, area.row + 1, area.column, area.columns, INK_DIM, "nothing is known of it");
+        return;
+    }
+    struct area bars = {area.row + 1, area.column, area.rows - 2, area.columns};
+    for (int i = 0; i < count; i++) {
+        told += values[i] * values[i];
+        if (i < bars.columns)
+            draw_strength(surface, bars, bars.column + i, values[0] > 0 ? 1 + log10(values[i] / values[0]) / DECADES : 0);
+    }
+    surface_print(surface, area.row + area.rows - 1, area.column, area.columns, INK_DIM, "%s of its energy",
+                  words_percent(&view->style, anchor_share(fmin(told, spectrum->energy), spectrum->energy), share, sizeof share));
+}
+
 /* ---- the panel ---- */
 
 static const char *label_loss(double y, char *out, int size)
@@ -165,17 +234,26 @@ static void draw(struct view *view, struct surface *surface, struct area area)
     surface_print(surface, row++, inside.column, inside.columns, INK_BOLD, "on host %s: %s", anchor->host, anchor->saying);
     row = draw_freshness(view, surface, inside, row);
     row = draw_snapshots(view, surface, inside, row);
+    row = draw_price(view, surface, inside, row);
     row = draw_worth(view, surface, inside, row) + 1;
     const struct grid grid = {.columns = columns, .column_count = COLUMNS, .rows = meters, .cell = cell, .arg = view,
                               .empty = "no matrix was corrected yet"};
     int rows = meters + 1 < inside.row + inside.rows - row ? meters + 1 : inside.row + inside.rows - row;
-    grid_draw(&grid, &view->places[PANEL_ANCHOR], surface, (struct area){row, inside.column, rows < 2 ? 2 : rows, inside.columns});
+    bool beside = inside.columns >= SPECTRUM_COLUMNS + 24 && view->state.spectrum_count;
+    grid_draw(&grid, &view->places[PANEL_ANCHOR], surface,
+              (struct area){row, inside.column, rows < 2 ? 2 : rows, beside ? SPECTRUM_COLUMNS : inside.columns});
+    if (beside)
+        draw_spectrum(view, surface, (struct area){row, inside.column + SPECTRUM_COLUMNS + 2, rows, inside.columns - SPECTRUM_COLUMNS - 2});
     row += (rows < 2 ? 2 : rows) + 1;
     draw_validation(view, surface, (struct area){row, inside.column, inside.row + inside.rows - row, inside.columns});
 }
 
 static bool act(struct view *view, enum act act)
 {
+    if (act == ACT_LEFT || act == ACT_RIGHT) {
+        view->spectrum_layer += act == ACT_LEFT ? -1 : 1;
+        return true;
+    }
     return grid_act(&view->places[PANEL_ANCHOR], count_meters(view), act);
 }
 

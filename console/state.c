@@ -16,6 +16,7 @@ void state_clear(struct state *state)
     mem_free(state->roads);
     mem_free(state->knobs);
     mem_free(state->hosts);
+    mem_free(state->spectra);
     mem_free(state->ledger);
     mem_free(state->events);
     memset(state, 0, sizeof *state);
@@ -103,6 +104,15 @@ static void apply_host(struct state *state, const struct wire_host *row, uint64_
         *at = (struct state_host){*row, now_ns};
 }
 
+static void apply_spectrum(struct state *state, const struct wire_spectrum *row)
+{
+    struct wire_spectrum *at = (struct wire_spectrum *)(uintptr_t)state_find_spectrum(state, row->layer, row->matrix_class);
+    if (!at)
+        at = add_row(state, (void **)&state->spectra, &state->spectrum_count, STATE_SPECTRA, sizeof *at);
+    if (at)
+        *at = *row;
+}
+
 static void apply_ledger(struct state *state, const struct wire_ledger_row *row)
 {
     struct wire_ledger_row *at = NULL;
@@ -142,6 +152,9 @@ int state_apply(struct state *state, enum wire_type type, const void *row, uint6
         return 0;
     case WIRE_HOST_ROW:
         apply_host(state, row, now_ns);
+        return 0;
+    case WIRE_SPECTRUM_ROW:
+        apply_spectrum(state, row);
         return 0;
     case WIRE_LEDGER_ROW:
         apply_ledger(state, row);
@@ -198,6 +211,14 @@ double state_eta_seconds(const struct state *state)
     if (!state->has_run || run->phase != PHASE_TRAINING || !isfinite(run->step_seconds) || run->step > run->steps)
         return NAN;
     return (double)(run->steps - run->step) * run->step_seconds;
+}
+
+const struct wire_spectrum *state_find_spectrum(const struct state *state, unsigned layer, unsigned matrix_class)
+{
+    for (size_t i = 0; i < state->spectrum_count; i++)
+        if (state->spectra[i].layer == layer && state->spectra[i].matrix_class == matrix_class)
+            return &state->spectra[i];
+    return NULL;
 }
 
 const struct wire_ledger_row *state_find_ledger(const struct state *state, uint64_t id)

@@ -19,6 +19,7 @@
 #define STATE_ROADS 4096
 #define STATE_KNOBS 64
 #define STATE_HOSTS 256
+#define STATE_SPECTRA 1024
 #define STATE_LEDGER 512
 #define STATE_EVENTS 1024
 
@@ -50,6 +51,8 @@ struct state {
     size_t knob_count;
     struct state_host *hosts;
     size_t host_count;
+    struct wire_spectrum *spectra; /* of the anchor's matrices */
+    size_t spectrum_count;
     bool has_anchor;
     struct wire_anchor_row anchor;
     struct wire_meter meters[MATRIX_CLASSES]; /* step 0: not heard of */
@@ -75,6 +78,8 @@ uint64_t state_host_age_ns(const struct state_host *host, uint64_t now_ns);
 const struct state_host *state_find_host(const struct state *state, const char *name);
 /* Seconds until the last step, NaN = unknown. */
 double state_eta_seconds(const struct state *state);
+/* NULL = it was never heard of. */
+const struct wire_spectrum *state_find_spectrum(const struct state *state, unsigned layer, unsigned matrix_class);
 const struct wire_ledger_row *state_find_ledger(const struct state *state, uint64_t id);
 /* Index of a road and lane; road_count = there is none. */
 size_t state_find_road(const struct state *state, const char *from, const char *to, unsigned lane);

@@ -89,6 +89,7 @@ struct view {
     bool fold, follow, wrap;
     int stage_first;          /* panel Run: the stage at the left */
     int replica_first;
+    int spectrum_layer;       /* panel Anchor: whose spectrum is drawn */
     bool frozen;
     uint64_t frozen_step, frozen_tick; /* tick 0: not known */
     char draft_name[WIRE_NAME], draft[PROMPT_TEXT]; /* panel Knobs: a value that is not proposed yet */

@@ -105,7 +105,8 @@ static void draw_reason(const struct view *view, const struct wire_process_row *
 static void draw_legend(struct surface *surface, int row, struct area area)
 {
     int at = area.column;
-    for (int part = PART_COUNT - 1; part >= PART_REST; part--) {
+    for (int i = 0; i < PART_COUNT; i++) { /* data and rest last */
+        int part = (PART_COMPUTE + i) % PART_COUNT;
         int width = surface_width(parts[part].name) + 2;
         if (at + width > area.column + area.columns)
             return;

@@ -174,12 +174,29 @@ void anchor_ended(struct run *run)
 
 /* ---- snapshots ---- */
 
+/* How far the snapshot on its way is: shares of the stages, and of what they have to send. */
+static void tell_progress(struct run *run)
+{
+    struct wire_anchor_row *row = anchor_row(run);
+    double full = 0, sent = 0;
+    int captured = 0;
+    for (int i = 0; i < run->plan.stages_per_replica; i++) {
+        const struct anchor_part *part = &run->anchor.parts[i];
+        captured += part->captured;
+        full += part->captured ? (double)part->full_bytes : 0;
+        sent += part->captured ? part->done * (double)part->full_bytes : 0;
+    }
+    row->captured = (double)captured / run->plan.stages_per_replica;
+    row->sent = full > 0 ? sent / full * row->captured : 0;
+}
+
 static void forget_version(struct run *run)
 {
     struct anchor *anchor = &run->anchor;
     anchor->version = 0;
     memset(anchor->parts, 0, sizeof anchor->parts);
     anchor_row(run)->pending = 0;
+    tell_progress(run);
 }
 
 static void capture(struct run *run)
@@ -371,6 +388,7 @@ static void on_captured(struct run *run, struct process *process, const struct w
         say_row(run, "gets a snapshot");
     }
     anchor->parts[stage] = (struct anchor_part){.captured = true, .full_bytes = mark->total};
+    tell_progress(run);
     grant(run);
 }
 
@@ -381,6 +399,7 @@ static void on_shipped(struct run *run, struct process *process, const struct wi
         return;
     part->sent_bytes = mark->bytes;
     part->done = mark->value < 1 ? mark->value : 1;
+    tell_progress(run);
 }
 
 static void on_flipped(struct run *run, struct process *process, const struct wire_mark *mark)
@@ -405,10 +424,22 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
     say_row(run, "computes");
 }
 
+/* On how many of the stages the directions of the newest version are that was computed with. */
+static void tell_returned(struct run *run)
+{
+    struct wire_anchor_row *row = anchor_row(run);
+    row->returned = row->computed && row->computed <= run->anchor.used ? 1 : 0;
+    for (int i = 0; i < ANCHOR_PENDING && row->returned < 1; i++)
+        if (row->computed && run->anchor.pending[i].version == row->computed)
+            row->returned = (double)__builtin_popcountll(run->anchor.pending[i].holders) / run->plan.stage_count;
+}
+
 static void on_computed(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     (void)process;
     run->anchor.compute_seconds = anchor_row(run)->compute_seconds = (double)mark->elapsed_ns / 1e9;
+    run->record->anchor.row.computed = mark->version;
+    tell_returned(run);
     say_row(run, "waits for the next snapshot");
 }
 
@@ -417,6 +448,7 @@ static void on_directions(struct run *run, struct process *process, const struct
     if (mark->version <= run->anchor.used)
         return;
     pending_of(&run->anchor, mark->version)->holders |= (uint64_t)1 << stage_index(run, process);
+    tell_returned(run);
     agree(run);
 }
 

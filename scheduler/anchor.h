@@ -53,6 +53,7 @@ void anchor_ready(struct run *run, struct process *process);
 void anchor_ended(struct run *run);
 int anchor_mark(struct run *run, struct process *process, const void *payload, struct why *why);
 int anchor_meter(struct run *run, struct process *process, const void *payload, struct why *why);
+int anchor_spectrum(struct run *run, struct process *process, const void *payload, struct why *why);
 int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why);
 void anchor_order(struct run *run, const struct wire_order *order, struct wire_reply *reply); /* a snapshot now */
 struct wire_anchor_row *anchor_row(struct run *run); /* of the record, about to change */

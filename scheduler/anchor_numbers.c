@@ -74,3 +74,24 @@ int anchor_meter(struct run *run, struct process *process, const void *payload, 
     sum_meters(run);
     return 0;
 }
+
+/* One row a matrix, the newest; those that have no room are not told. */
+int anchor_spectrum(struct run *run, struct process *process, const void *payload, struct why *why)
+{
+    const struct wire_spectrum *told = payload;
+    struct record *record = run->record;
+    struct record_spectrum *at = NULL;
+    if (told->layer >= run->profile.layers || told->version > record->state.row.steps + 1)
+        return why_set(why, ERR_INVALID, "%s tells a spectrum of layer %u, version %" PRIu64, process->record->row.process, told->layer,
+                       told->version);
+    for (size_t i = 0; i < record->spectrum_count && !at; i++)
+        if (record->spectra[i].row.layer == told->layer && record->spectra[i].row.matrix_class == told->matrix_class)
+            at = &record->spectra[i];
+    if (!at && record->spectrum_count < RECORD_SPECTRA)
+        at = &record->spectra[record->spectrum_count++];
+    if (!at)
+        return 0;
+    at->row = *told;
+    record_touch(record, &at->version);
+    return 0;
+}

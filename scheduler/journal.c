@@ -215,6 +215,8 @@ static int write_all(struct journal *journal, struct record *record)
     if (rc == SQLITE_OK)
         rc = put_newer(journal, TABLE_HOSTS, record->hosts, record->host_count, sizeof record->hosts[0]);
     if (rc == SQLITE_OK)
+        rc = put_newer(journal, TABLE_SPECTRA, record->spectra, record->spectrum_count, sizeof record->spectra[0]);
+    if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_SAMPLES, &journal->queues[0]);
     if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_ROAD_SAMPLES, &journal->queues[1]);
@@ -341,6 +343,12 @@ static void *place_host(struct record *record, sqlite3_stmt *statement)
     return record->host_count < PROFILE_HOSTS ? &record->hosts[record->host_count++] : NULL;
 }
 
+static void *place_spectrum(struct record *record, sqlite3_stmt *statement)
+{
+    (void)statement;
+    return record->spectrum_count < RECORD_SPECTRA ? &record->spectra[record->spectrum_count++] : NULL;
+}
+
 static int read_table(struct journal *journal, enum table_id id, place_cb *place, struct record *record, struct why *why)
 {
     char sql[160];
@@ -368,7 +376,7 @@ static int read_all(struct journal *journal, struct record *record, struct why *
         [TABLE_HEAD] = place_head,    [TABLE_STATE] = place_state, [TABLE_PROCESSES] = place_process,
         [TABLE_ROADS] = place_road,   [TABLE_KNOBS] = place_knob,  [TABLE_LEDGER] = place_ledger,
         [TABLE_EVENTS] = place_event, [TABLE_ANCHOR] = place_anchor, [TABLE_METERS] = place_meter,
-        [TABLE_HOSTS] = place_host,
+        [TABLE_HOSTS] = place_host, [TABLE_SPECTRA] = place_spectrum,
     };
     int err = check_schema(journal, why);
     for (size_t t = 0; t < sizeof places / sizeof *places && err == 0; t++)

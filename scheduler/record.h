@@ -19,6 +19,7 @@
 #define RECORD_PROCESSES (PROFILE_MAX_STAGES + PROFILE_HOSTS + 1) /* and the anchor */
 #define RECORD_ROADS 2500 /* both directions of all roads of a plan, two lanes each, and some of former ones */
 #define RECORD_KNOBS 64
+#define RECORD_SPECTRA 1000 /* matrices: the first layers of a model that has more */
 #define RECORD_LEDGER 256
 #define RECORD_EVENTS 1000
 
@@ -75,6 +76,11 @@ struct record_host {
     struct wire_host row;
 };
 
+struct record_spectrum {
+    uint64_t version;
+    struct wire_spectrum row;
+};
+
 struct record_event {
     uint64_t version;
     struct wire_event_row row; /* id 0 = empty slot */
@@ -86,7 +92,7 @@ struct record {
     uint64_t profile_hash;
     char control[WIRE_ADDRESS];  /* where kedged listens; a restarted one listens there again */
     uint64_t newest_event, newest_ledger; /* ids; 0 = none */
-    size_t process_count, road_count, knob_count, host_count;
+    size_t process_count, road_count, knob_count, host_count, spectrum_count;
     struct record_state state;
     struct record_anchor anchor;
     struct record_meter meters[MATRIX_CLASSES];
@@ -94,6 +100,7 @@ struct record {
     struct record_road roads[RECORD_ROADS];
     struct record_knob knobs[RECORD_KNOBS];
     struct record_host hosts[PROFILE_HOSTS];
+    struct record_spectrum spectra[RECORD_SPECTRA];
     struct record_ledger ledger[RECORD_LEDGER]; /* slot = id mod RECORD_LEDGER */
     struct record_event events[RECORD_EVENTS];  /* slot = id mod RECORD_EVENTS */
 };

@@ -353,7 +353,7 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         uint8_t agent, stage, anchor; /* who may say it */
         int (*take)(struct run *run, struct process *process, const void *payload, struct why *why);
     } messages[] = {
-        {WIRE_PROCESS, 1, 0, 0, on_process}, {WIRE_HOST, 1, 0, 0, hosts_take}, {WIRE_EVENT, 1, 1, 1, on_event},
+        {WIRE_PROCESS, 1, 0, 0, on_process}, {WIRE_HOST, 1, 0, 0, hosts_take}, {WIRE_SPECTRUM, 0, 0, 1, anchor_spectrum}, {WIRE_EVENT, 1, 1, 1, on_event},
         {WIRE_READY, 0, 1, 1, on_ready},     {WIRE_DONE, 0, 1, 0, on_done},
         {WIRE_SAMPLE, 0, 1, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, 1, on_road_sample},
         {WIRE_KNOB_USED, 0, 1, 0, on_knob_used}, {WIRE_SAVED, 0, 1, 0, on_saved}, {WIRE_OUTER, 0, 1, 0, on_outer},

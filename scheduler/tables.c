@@ -50,6 +50,8 @@ static const struct table tables[TABLE_COUNT] = {
     [TABLE_METERS] = {.name = "meters", .key = "\"matrix_class\"", .order = "\"matrix_class\"", .type = WIRE_METER_ROW,
                       .row = offsetof(struct record_meter, row)},
     [TABLE_HOSTS] = {.name = "hosts", .key = "\"host\"", .order = "rowid", .type = WIRE_HOST_ROW, .row = offsetof(struct record_host, row)},
+    [TABLE_SPECTRA] = {.name = "spectra", .key = "\"layer\", \"matrix_class\"", .order = "rowid", .type = WIRE_SPECTRUM_ROW,
+                       .row = offsetof(struct record_spectrum, row)},
     [TABLE_SAMPLES] = {.name = "samples", .key = "", .order = "rowid", .type = WIRE_SAMPLE,
                        .row = offsetof(struct tables_sample, row), EXTRAS(sample_extra), .keep = TABLES_KEEP_SAMPLES},
     [TABLE_ROAD_SAMPLES] = {.name = "road_samples", .key = "", .order = "rowid", .type = WIRE_ROAD_SAMPLE,

@@ -23,6 +23,7 @@ enum table_id {
     TABLE_ANCHOR,
     TABLE_METERS,
     TABLE_HOSTS,        /* struct record_host */
+    TABLE_SPECTRA,      /* struct record_spectrum */
     TABLE_SAMPLES,      /* struct tables_sample */
     TABLE_ROAD_SAMPLES, /* struct tables_sample */
     TABLE_COUNT,

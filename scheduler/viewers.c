@@ -47,6 +47,7 @@ static const struct kind kinds[] = {
     ROWS(WIRE_ROAD_ROW, roads, road_count, record_road),
     ROWS(WIRE_KNOB_ROW, knobs, knob_count, record_knob),
     ROWS(WIRE_HOST_ROW, hosts, host_count, record_host),
+    ROWS(WIRE_SPECTRUM_ROW, spectra, spectrum_count, record_spectrum),
     RING(WIRE_ANCHOR_ROW, anchor, 1, record_anchor),
     RING(WIRE_METER_ROW, meters, MATRIX_CLASSES, record_meter),
     RING(WIRE_LEDGER_ROW, ledger, RECORD_LEDGER, record_ledger),

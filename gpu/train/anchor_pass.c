@@ -302,6 +302,21 @@ static void find_directions(struct anchor *anchor, struct anchor_matrix *matrix,
     basis->body = (struct wire_bytes){anchor->body, (uint32_t)(end - anchor->body)};
 }
 
+static void tell_spectrum(struct anchor *anchor, const struct anchor_matrix *matrix, const struct wire_basis *basis)
+{
+    struct wire_spectrum spectrum = {.version = basis->version,
+                                     .layer = (uint16_t)matrix->is.layer,
+                                     .matrix_class = (uint8_t)matrix->is.matrix_class,
+                                     .rank = basis->rank,
+                                     .rows = basis->rows,
+                                     .columns = basis->columns,
+                                     .energy = basis->energy};
+    int used = 0;
+    for (int64_t k = 0; k < matrix->rank && k < WIRE_SPECTRUM_VALUES; k++)
+        used += snprintf(spectrum.values + used, sizeof spectrum.values - (size_t)used, "%s%.3g", k ? " " : "", (double)anchor->singular[k]);
+    pass_tell(anchor, WIRE_SPECTRUM, &spectrum, basis->version);
+}
+
 static int stage_of_layer(const struct anchor *anchor, int layer, int *first, int *layers)
 {
     int stage = 0;
@@ -323,6 +338,7 @@ static int send_directions(struct anchor *anchor, uint64_t version, double facto
                                    .matrix = (uint16_t)(i - first * MATRICES_OF_LAYER),
                                    .matrices = (uint16_t)(layers * MATRICES_OF_LAYER)};
         find_directions(anchor, matrix, factor, &basis);
+        tell_spectrum(anchor, matrix, &basis);
         for (int replica = 0; replica < assign->replicas && !err; replica++) {
             struct letter letter = compute_letter(WIRE_BASIS, &basis, basis.body.bytes,
                                                   (enum mail_road)(MAIL_STAGES + replica * assign->stages + stage), version,

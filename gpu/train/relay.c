@@ -283,6 +283,14 @@ static void take_meter(struct worker *worker, const struct letter *letter)
     control_sample(worker->control, WIRE_METER, &meter, meter.matrix_class, false);
 }
 
+static void take_spectrum(struct worker *worker, const struct letter *letter)
+{
+    struct wire_spectrum spectrum;
+    if (wire_decode(WIRE_SPECTRUM, letter->payload, letter->bytes, &spectrum, NULL) < 0)
+        BUG("a SPECTRUM of our own cannot be read");
+    control_sample(worker->control, WIRE_SPECTRUM, &spectrum, (uint32_t)spectrum.layer * MATRIX_CLASSES + spectrum.matrix_class, false);
+}
+
 static void take_parted(struct worker *worker, const struct letter *letter)
 {
     struct wire_parted parted;
@@ -328,6 +336,7 @@ static void take_letter(struct worker *worker, struct letter *letter)
         {WIRE_KNOB_USED, take_knob_used}, {WIRE_OUTER, take_outer},   {MAIL_FAILED, take_failed}, {MAIL_ENDED, take_ended},
         {WIRE_SAVED, take_saved},         {WIRE_MARK, take_mark},     {WIRE_METER, take_meter},
         {WIRE_PARTED, take_parted},       {WIRE_ENTERED, take_entered},
+        {WIRE_SPECTRUM, take_spectrum},
     };
     for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
         if (takers[i].type == letter->type) {

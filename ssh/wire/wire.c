@@ -115,6 +115,10 @@ static const struct wire_field host_fields[] = {
     FIELD(host, gpu_memory_bytes), FIELD(host, gpu_used_bytes), FIELD(host, gpu_celsius), FIELD(host, gpu_watts), FIELD(host, host),
     FIELD(host, clock_offset), FIELD(host, rtt_ns), FIELD(host, heard_ns_ago), FIELD(host, processes), FIELD(host, price_per_hour),
 };
+static const struct wire_field spectrum_fields[] = {
+    FIELD(spectrum, version), FIELD(spectrum, layer), RANGE(spectrum, matrix_class, MATRIX_Q, MATRIX_DOWN), FIELD(spectrum, rank),
+    FIELD(spectrum, rows), FIELD(spectrum, columns), FIELD(spectrum, energy), FIELD(spectrum, values),
+};
 static const struct wire_field sync_fields[] = {
     FIELD(sync, round), RANGE(sync, purpose, SYNC_ROUND, SYNC_FINAL), FLAG(sync, exchange), FIELD(sync, fragment),
     FIELD(sync, tokens), FIELD(sync, offset), FIELD(sync, total), FIELD(sync, body),
@@ -185,7 +189,8 @@ static const struct wire_field anchor_row_fields[] = {
     FIELD(anchor_row, sent_bytes), FIELD(anchor_row, full_bytes), FIELD(anchor_row, cosine), FIELD(anchor_row, inside),
     FIELD(anchor_row, norm_ratio), FIELD(anchor_row, changed), FIELD(anchor_row, noise), FIELD(anchor_row, compute_seconds),
     FIELD(anchor_row, validation_loss), FIELD(anchor_row, validation_version),
-    FIELD(anchor_row, price_per_hour),
+    FIELD(anchor_row, price_per_hour), FIELD(anchor_row, captured), FIELD(anchor_row, sent), FIELD(anchor_row, returned),
+    FIELD(anchor_row, computed),
 };
 static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
 static const struct wire_field run_state_fields[] = {
@@ -286,6 +291,7 @@ static const struct wire_message messages[] = {
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 167 + NAME_BYTES),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
     ROW(HOST, host, "A→S", LANE_TELEM, 106 + 2 * NAME_BYTES),
+    ROW(SPECTRUM, spectrum, "W→S", LANE_TELEM, 29 + TEXT_BYTES),
 
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
     /* What only the newest of matters to a viewer may be replaced on TELEM; what must not be lost goes on CONTROL. STATE_END
@@ -299,9 +305,10 @@ static const struct wire_message messages[] = {
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
     ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
-    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 168 + NAME_BYTES + TEXT_BYTES),
+    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 200 + NAME_BYTES + TEXT_BYTES),
     ROW(METER_ROW, meter, "S→C", LANE_TELEM, 87),
     ROW(HOST_ROW, host, "S→C", LANE_TELEM, 106 + 2 * NAME_BYTES),
+    ROW(SPECTRUM_ROW, spectrum, "S→C", LANE_TELEM, 29 + TEXT_BYTES),
 
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),
     ROW(OUTER, outer, "W→S", LANE_CONTROL, 37),

@@ -78,6 +78,7 @@ enum wire_type {
     WIRE_SAMPLE = 100,      /* W→S one training step of one stage */
     WIRE_ROAD_SAMPLE = 101, /* W→S counters of one data road, one lane a row */
     WIRE_HOST = 102,        /* A→S how its host is */
+    WIRE_SPECTRUM = 103,    /* W→S anchor: how strong the directions of a matrix are */
 
     /* 120–139 console */
     WIRE_WATCH = 120,       /* C→S send me the state, and then changes if `follow` */
@@ -93,6 +94,7 @@ enum wire_type {
     WIRE_ANCHOR_ROW = 130,  /* S→C the anchor: versions, ages, what it costs */
     WIRE_METER_ROW = 131,   /* S→C newest sums of a class of matrices over all stages of replica 0 */
     WIRE_HOST_ROW = 132,    /* S→C how a host is */
+    WIRE_SPECTRUM_ROW = 133,/* S→C newest of a matrix */
 
     /* 140–159 what the replicas exchange */
     WIRE_SYNC = 140,  /* W→W between siblings, lane SYNC: a piece of a contribution to a round */
@@ -403,6 +405,18 @@ struct wire_meter { /* sums over the matrices of a class; gpu/math/filter.h says
     double gradient, corrected, changed, anchor, aligned, inside, signal, noise;
 };
 
+#define WIRE_SPECTRUM_VALUES 32
+
+struct wire_spectrum { /* of the anchor's mean gradient of one matrix */
+    uint64_t version;
+    uint16_t layer;
+    uint8_t matrix_class;
+    uint16_t rank;           /* directions that the anchor tells */
+    uint32_t rows, columns;
+    double energy;           /* Σ of squares of all of it */
+    char values[WIRE_TEXT];  /* the strongest of its singular values, falling, with blanks between */
+};
+
 enum wait_cause { WAIT_NONE, WAIT_ACT, WAIT_GRAD, WAIT_STAMP, WAIT_SEND, WAIT_DATA, WAIT_SYNC, WAIT_CAUSES };
 
 /* What a stage does at a time, in the order in which it does that for a micro-batch. */
@@ -658,6 +672,10 @@ struct wire_anchor_row {
     double validation_loss;     /* un-masked, of version validation_version */
     uint64_t validation_version;
     double price_per_hour;      /* of its host, unless stages share it, and of its roads */
+    /* How far: what is on its way is captured by so many of the stages and sent; `flipped` is whole; `computed` has been computed with
+     * and is back on so many of them. */
+    double captured, sent, returned;
+    uint64_t computed;
 };
 
 struct wire_state_end {

@@ -28,7 +28,7 @@ static uint8_t take(struct input *input)
 static void feed_row(struct view *view, struct input *input)
 {
     static const enum wire_type types[] = {WIRE_RUN_STATE, WIRE_PROCESS_ROW, WIRE_ROAD_ROW, WIRE_EVENT_ROW, WIRE_LEDGER_ROW,
-                                           WIRE_KNOB_ROW, WIRE_STATE_END, WIRE_REPLY, WIRE_ANCHOR_ROW, WIRE_METER_ROW, WIRE_HOST_ROW};
+                                           WIRE_KNOB_ROW, WIRE_STATE_END, WIRE_REPLY, WIRE_ANCHOR_ROW, WIRE_METER_ROW, WIRE_HOST_ROW, WIRE_SPECTRUM_ROW};
     enum wire_type type = types[take(input) % (sizeof types / sizeof *types)];
     size_t bytes = (size_t)take(input) << 8 | take(input);
     const struct wire_message *message = wire_find((uint16_t)type);

@@ -118,11 +118,17 @@ static void send_words(struct view *view, uint64_t now_ns)
         struct wire_anchor_row anchor = {.host = "c", .saying = "computes step 50", .flipped = 50, .used = 40, .pending = 55, .versions = 3,
                                          .staleness = 21, .age = 20, .target = 25, .mix = 0.3, .eta_seconds = 3, .delta_share = 0.1,
                                          .sent_bytes = 30000000, .full_bytes = 300000000, .cosine = 0.31, .inside = 0.6, .norm_ratio = 0.8,
-                                         .changed = 0.12, .noise = 0.83, .compute_seconds = 3.1, .validation_loss = 3.3, .validation_version = 21};
+                                         .changed = 0.12, .noise = 0.83, .compute_seconds = 3.1, .validation_loss = 3.3, .validation_version = 21,
+                                         .price_per_hour = 0.31, .captured = 1, .sent = 0.62, .returned = 0.5, .computed = 50};
         view_apply(view, WIRE_ANCHOR_ROW, &anchor, now_ns);
         anchor.validation_version = 41;
         anchor.validation_loss = 3.1;
         view_apply(view, WIRE_ANCHOR_ROW, &anchor, now_ns);
+        for (int i = 0; i < 2 * MATRIX_CLASSES; i++)
+            view_apply(view, WIRE_SPECTRUM_ROW,
+                       &(struct wire_spectrum){.version = 40, .layer = (uint16_t)(i % 2), .matrix_class = (uint8_t)(i / 2), .rank = 16, .rows = 64,
+                                               .columns = 64, .energy = 150, .values = "9 6 4.5 3 2 1.5 1 .8 .6 .4 .3 .2 .15 .1 .05 .01"},
+                       now_ns);
         for (int i = 0; i < MATRIX_CLASSES; i++)
             view_apply(view, WIRE_METER_ROW,
                        &(struct wire_meter){.step = 60, .version = 40, .matrix_class = (uint8_t)i, .matrices = 8, .mix = 0.3F, .gradient = 4,

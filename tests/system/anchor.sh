@@ -30,6 +30,8 @@ for filter in tikhonov wiener; do
     [ "$(anchor_of $filter '["used"] is not None and abs(j["anchor"]["staleness_steps"] - 8) <= 3')" = True ] || fail "$filter: $(kedge anchor $filter)"
     [ "$(anchor_of $filter '["changed"] > 0.01 and len(j["anchor"]["matrices"]) == 7')" = True ] || fail "$filter: $(kedge anchor $filter --json)"
     [ "$(anchor_of $filter '["validation_loss"] < 5.3')" = True ] || fail "$filter: $(kedge anchor $filter --json)"
+    [ "$(anchor_of $filter '["computed"] is not None and 0 <= j["anchor"]["returned_share"] <= 1')" = True ] || fail "$filter: $(kedge anchor $filter --json)"
+    [ "$(anchor_of $filter '["spectra"].__len__() == 28 and all(s["rank"] == 16 and len(s["values"]) == 16 and s["values"] == sorted(s["values"], reverse=True) and sum(v * v for v in s["values"]) <= 1.05 * s["energy"] for s in j["anchor"]["spectra"])')" = True ] || fail "$filter: $(kedge anchor $filter --json)"
     ! grep -q "come again" "$TMP/out" || fail "$filter: chunks came again: $(cat "$TMP/out")"
     nothing_left "$filter" || fail "after $filter"
     [ -s "$(run_folder $filter)/lifeboat/model.safetensors" ] || fail "$filter: no lifeboat"

@@ -118,6 +118,9 @@ static void fill_record(struct dice *dice)
     struct record_host *host = &record->hosts[record->host_count++];
     fill(dice, WIRE_HOST_ROW, &host->row);
     record_touch(record, &host->version);
+    struct record_spectrum *spectrum = &record->spectra[record->spectrum_count++];
+    fill(dice, WIRE_SPECTRUM_ROW, &spectrum->row);
+    record_touch(record, &spectrum->version);
     struct record_road *road = record_road(record, "p0", "p1", LANE_ACT);
     road->row.bytes_per_second = 1.25;
     road->base_bytes = 77;
@@ -176,6 +179,8 @@ static void all_comes_back(void **state)
     SAME(WIRE_KNOB_ROW, &record->knobs[0].row, &old->knobs[0].row);
     assert_int_equal(record->host_count, 1);
     SAME(WIRE_HOST_ROW, &record->hosts[0].row, &old->hosts[0].row);
+    assert_int_equal(record->spectrum_count, 1);
+    SAME(WIRE_SPECTRUM_ROW, &record->spectra[0].row, &old->spectra[0].row);
     assert_int_equal(record->newest_ledger, 3);
     for (uint64_t id = 1; id <= 3; id++) {
         SAME(WIRE_LEDGER_ROW, &record_find_ledger(record, id)->row, &record_find_ledger(old, id)->row);

@@ -229,7 +229,7 @@ static void reals_read_back_to_the_same_bits(void **unused)
 static void any_row_can_be_shown(void **unused)
 {
     static const enum wire_type types[] = {WIRE_RUN_STATE, WIRE_PROCESS_ROW, WIRE_ROAD_ROW, WIRE_EVENT_ROW, WIRE_LEDGER_ROW,
-                                           WIRE_KNOB_ROW, WIRE_HOST_ROW};
+                                           WIRE_KNOB_ROW, WIRE_HOST_ROW, WIRE_SPECTRUM_ROW};
     struct dice dice = {11};
     struct style style = {.columns = 80, .color = true};
     (void)unused;

@@ -62,11 +62,11 @@ static void check_shape(struct checking *checking)
         complain(checking, "pipeline.stages",
                  "pipeline.stages = %" PRId64 " is more than the %" PRId64 " layers of the model", p->stages, p->layers);
     if (p->frozen > p->layers)
-        complain(checking, "train.frozen", "train.frozen = %" PRId64 " is more than the %" PRId64 " layers of the model", p->frozen,
-                 p->layers);
+        complain(checking, "train.frozen", "train.frozen = %" PRId64 " is more than the %" PRId64 " layers of the model",
+                 p->frozen, p->layers);
     if (p->frozen && p->head_tie == HEAD_TIED)
-        complain(checking, "train.frozen", "train.frozen keeps the embedding as it is, but model.head = tied trains it with the head; "
-                 "set model.head = untied");
+        complain(checking, "train.frozen", "train.frozen keeps the embedding as it is, but model.head = tied trains it with the "
+                 "head; set model.head = untied");
     int64_t layers[PROFILE_MAX_STAGES];
     struct why why = {0};
     if (p->stages <= p->layers && profile_stage_layers(p, layers, &why) < 0)
@@ -298,12 +298,14 @@ static void check_boundary(struct checking *checking)
                  "the statistics of a boundary are %" PRId64 " MiB, more than %d; make boundary.rank smaller", bytes >> 20,
                  PROFILE_STATE_BYTES >> 20);
     if (p->statistics == STATISTICS_ANCHOR && !p->anchor_host[0])
-        complain(checking, "boundary.statistics", "boundary.statistics = anchor: there is no anchor; name its host by anchor.host");
+        complain(checking, "boundary.statistics",
+                 "boundary.statistics = anchor: there is no anchor; name its host by anchor.host");
     if (p->statistics == STATISTICS_ANCHOR && p->codec == CODEC_DENSE)
-        complain(checking, "boundary.statistics", "boundary.statistics has no effect with boundary.codec = dense; remove one of them");
+        complain(checking, "boundary.statistics",
+                 "boundary.statistics has no effect with boundary.codec = dense; remove one of them");
     if (p->statistics == STATISTICS_ANCHOR && !bases && p->reference == REFERENCE_NONE)
-        complain(checking, "boundary.statistics", "boundary.statistics has no effect: this codec with boundary.reference = none has none; "
-                 "remove it");
+        complain(checking, "boundary.statistics",
+                 "boundary.statistics has no effect: this codec with boundary.reference = none has none; remove it");
     for (int i = 0; i < 2 && p->statistics == STATISTICS_ANCHOR; i++) {
         const char *name = i ? "boundary.late" : "boundary.refresh";
         if (is_given(checking, name))

@@ -42,7 +42,7 @@ struct plan_anchor {
     uint64_t memory_bytes;   /* weights, gradients, means, snapshots, activations */
     uint64_t snapshot_bytes; /* of the whole model, in full */
     uint64_t basis_bytes;    /* that come back to one replica */
-    uint64_t statistics_bytes; /* of all cuts of one replica, to both ends, each time; 0: the stages measure */
+    uint64_t statistics_bytes; /* of all cuts of one replica, to both ends; 0: the stages measure */
 };
 
 struct plan {
@@ -79,7 +79,7 @@ bool plan_averages_gradients(const struct profile *profile); /* in every step, i
 int64_t plan_keep(const struct profile *profile);     /* codec_keep */
 uint64_t plan_token_bytes(const struct profile *profile, bool backward); /* that cross a cut: codec_bytes of one row */
 uint64_t plan_state_bytes(const struct profile *profile, bool backward); /* of a version of a boundary's statistics: codec_state_bytes */
-bool plan_is_one_way(const struct profile *profile, int before); /* a cut that so many layers lie before: no gradients cross it */
+bool plan_is_one_way(const struct profile *profile, int before); /* a cut behind so many layers: do no gradients cross it? */
 uint64_t plan_boundary_memory(const struct profile *profile, const struct plan_stage *stage); /* of both sides */
 uint64_t plan_cut_memory(const struct profile *profile, int slots, bool one_way); /* codec_memory_bytes of one side of a cut */
 uint64_t plan_table_memory(const struct profile *profile); /* features of tokens */

@@ -107,8 +107,8 @@ int codec_settle(struct codec *codec, enum codec_way way);
  * there is nothing settled or no solution. */
 int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_t *bytes);
 /* Can these bytes be a state of such a codec? codec_import asks it too. */
-int codec_check_state(const struct codec_settings *settings, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
-                      struct why *why);
+int codec_check_state(const struct codec_settings *settings, enum codec_way way, uint32_t version, const uint8_t *state,
+                      size_t bytes, struct why *why);
 int codec_import(struct codec *codec, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
                  struct why *why);
 uint32_t codec_newest(const struct codec *codec); /* that all parts have; 0 = none */

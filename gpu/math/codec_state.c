@@ -253,7 +253,8 @@ int codec_import(struct codec *codec, enum codec_way way, uint32_t version, cons
     struct codec_part *part = &codec->part[way];
     int err = codec_check_state(s, way, version, state, bytes, why);
     if (!err && version <= newest(part))
-        err = why_set(why, ERR_INVALID, "boundary %u: codec state version %u came after version %u", s->boundary, version, newest(part));
+        err = why_set(why, ERR_INVALID, "boundary %u: codec state version %u came after version %u", s->boundary, version,
+                      newest(part));
     if (err)
         return err;
     struct codec_version *oldest = &part->held[part->held[0].version <= part->held[1].version ? 0 : 1];

@@ -109,8 +109,10 @@ void stage_logits(struct stage *stage, float *out);
  * be what stage_gradient gave). Weight gradients accumulate. The slot is empty after it. Returns dx[rows,H] (valid until the
  * next call), NULL on the first stage and where layers at the beginning are not trained. */
 const float *stage_backward(struct stage *stage, int slot, const float *dy);
-/* During stage_backward, from the last layer to the first: the layer's input and its gradient, [rows,H] on the device. NULL: nobody looks. */
-void stage_watch(struct stage *stage, void (*watch_cb)(int64_t layer, const float *x, const float *dx, void *arg), void *arg);
+/* During stage_backward, from the last layer to the first: the layer's input and its gradient, [rows,H] on the device. NULL:
+ * nobody looks. */
+void stage_watch(struct stage *stage, void (*watch_cb)(int64_t layer, const float *x, const float *dx, void *arg),
+                 void *arg);
 /* Where the gradient of the output may be written before stage_backward, [rows,H], to save a copy; NULL on the last stage.
  * */
 float *stage_gradient(struct stage *stage);

@@ -256,7 +256,8 @@ void stage_logits(struct stage *stage, float *out)
     head_logits(stage, s->sequences * s->tokens, out);
 }
 
-void stage_watch(struct stage *stage, void (*watch_cb)(int64_t layer, const float *x, const float *dx, void *arg), void *arg)
+void stage_watch(struct stage *stage, void (*watch_cb)(int64_t layer, const float *x, const float *dx, void *arg),
+                 void *arg)
 {
     stage->watch_cb = watch_cb;
     stage->watch_arg = arg;

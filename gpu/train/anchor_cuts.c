@@ -1,7 +1,7 @@
 /*
- * Statistics of the run's cuts, measured by the anchor: its passes are not compressed, so what it sees at the layers where the run is
- * cut is what the stages would see without codecs. It joins them over versions as a stage does over steps (codec.h), and tells both
- * ends of a cut; they use them from the step on from which directions of the same version are used.
+ * Statistics of the run's cuts, measured by the anchor: its passes are not compressed, so what it sees at the layers where the
+ * run is cut is what the stages would see without codecs. It joins them over versions as a stage does over steps (codec.h), and
+ * tells both ends of a cut; they use them from the step on from which directions of the same version are used.
  */
 #include <string.h>
 
@@ -68,7 +68,8 @@ static void on_layer(int64_t layer, const float *x, const float *dx, void *arg)
 {
     struct anchor *anchor = arg;
     const struct profile *profile = &anchor->settings.profile;
-    struct codec_use use = {.rows = profile->micro_batch * profile->sequence, .windows = anchor->windows, .tokens = profile->sequence};
+    struct codec_use use = {
+        .rows = profile->micro_batch * profile->sequence, .windows = anchor->windows, .tokens = profile->sequence};
     for (int i = 0; i < count_of(anchor); i++)
         if (layer == layers_before(anchor, i)) {
             codec_measure(anchor->cuts[i], &use, x);
@@ -94,8 +95,8 @@ static int send_part(struct anchor *anchor, int cut, enum codec_way way, uint64_
         return err;
     statistics.body = (struct wire_bytes){state, (uint32_t)bytes};
     for (int i = 0; i < 2 * assign->replicas && !err; i++) {
-        int process = i / 2 * assign->stages + cut + i % 2;
-        struct letter letter = compute_letter(WIRE_STATISTICS, &statistics, bytes, (enum mail_road)(MAIL_STAGES + process), version, 0);
+        enum mail_road road = (enum mail_road)(MAIL_STAGES + i / 2 * assign->stages + cut + i % 2);
+        struct letter letter = compute_letter(WIRE_STATISTICS, &statistics, bytes, road, version, 0);
         err = mail_send(anchor->mail, &letter, NULL);
     }
     mem_free(state);

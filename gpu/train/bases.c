@@ -123,8 +123,8 @@ int bases_put_statistics(struct bases *bases, const struct wire_statistics *stat
     while (i < bases->parts && (bases->part[i].settings.boundary != statistics->boundary || bases->part[i].way != way))
         i++;
     if (i == bases->parts || version == 0 || version > UINT32_MAX)
-        return why_set(why, ERR_INVALID, "statistics of boundary %u, version %" PRIu64 ": this stage awaits none such", statistics->boundary,
-                       version);
+        return why_set(why, ERR_INVALID, "statistics of boundary %u, version %" PRIu64 ": this stage awaits none such",
+                       statistics->boundary, version);
     int err = codec_check_state(&bases->part[i].settings, way, (uint32_t)version, body->data, body->bytes, why);
     if (err)
         return err;

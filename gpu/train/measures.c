@@ -286,8 +286,9 @@ void measures_adopt(struct compute *compute, const struct bases_set *set)
         struct codec *codec = compute->up.codec;
         if (!codec || compute->up.settings.boundary != part->settings.boundary)
             codec = compute->down.codec;
+        size_t bytes = codec_state_bytes(&part->settings, part->way);
         if (set->version > codec_newest(codec) &&
-            codec_import(codec, part->way, (uint32_t)set->version, set->states[i], codec_state_bytes(&part->settings, part->way), &why) < 0)
+            codec_import(codec, part->way, (uint32_t)set->version, set->states[i], bytes, &why) < 0)
             BUG("the loop thread let a bad state pass: %s", why.text);
     }
 }

@@ -9,8 +9,9 @@
  *   lane; the
  *                gradients' part went upstream ahead of the last gradient of the step before. So everybody has it.
  *
- * With boundary.statistics = anchor the anchor measures on its own passes, where nothing is compressed; what it found comes to both ends of
- * a cut with its directions of gradients (bases.h), and is used from the same stamped step on. Only the first version is a calibration's.
+ * With boundary.statistics = anchor the anchor measures on its own passes, where nothing is compressed; what it found comes to
+ * both ends of a cut with its directions of gradients (bases.h), and is used from the same stamped step on. Only the first version
+ * is a calibration's.
  *
  * Calibration is a pass of its own before the first step: dense micro-batches forward and backward, all measured, no
  * optimiser step; its

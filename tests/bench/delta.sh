@@ -16,6 +16,7 @@ trap 'exit 130' INT TERM
 echo 'learning_rate,every,snapshots,first_share,mean_share'
 for row in "$@"; do
     every=${row#*:}
+    rm -rf "$folder/state" # its log would go on
     cat >"$folder/delta.ini" <<END
 [run]
 name = delta

@@ -41,7 +41,7 @@ void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, cons
         kernels->rmsnorm_backward(dx + r * width, sums + i * width, dy + r * width, x + r * width, gain, inverse + r,
                                   smaller(part, rows - r), width);
     }
-    for (int64_t i = 0; i < parts; i++)
+    for (int64_t i = 0; i < parts && dgain; i++)
         vectors->add(dgain, sums + i * width, width);
 }
 

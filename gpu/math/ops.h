@@ -87,7 +87,7 @@ struct ops {
     /* y[r,h] = x·inverse[r]·gain[h], inverse[r] = 1/√(mean_h x² + epsilon). */
     void (*rmsnorm_forward)(struct device *device, float *y, float *inverse, const float *x, const float *gain, int64_t rows,
                             int64_t width, float epsilon);
-    /* dx[r,h] += …, dgain[h] += Σ_r dy·x·inverse. */
+    /* dx[r,h] += …, dgain[h] += Σ_r dy·x·inverse; dgain NULL: it is not wanted. */
     void (*rmsnorm_backward)(struct device *device, float *dx, float *dgain, const float *dy, const float *x, const float *gain,
                              const float *inverse, int64_t rows, int64_t width);
     /* In place on x[sequences·tokens, heads, head_width] with row stride `stride`: halves convention (rotate_half), position =

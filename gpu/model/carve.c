@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "ssh/base/mem.h"
+
 #define LINE 16 /* floats of a 64-byte line */
 
 /* ---- what sizes are possible ---- */
@@ -68,9 +70,22 @@ int model_check(const struct model_shape *shape, struct why *why)
     return check_scaling(shape, why);
 }
 
+int lora_check(const struct lora_shape *lora, struct why *why)
+{
+    if (lora->rank < 0 || lora->rank > 1 << 12)
+        return why_set(why, ERR_INVALID, "LoRA: a rank of %" PRId64 "; 1 to %d are possible", lora->rank, 1 << 12);
+    if (lora->rank && (!(lora->alpha > 0) || !isfinite(lora->alpha)))
+        return why_set(why, ERR_INVALID, "LoRA: alpha is %g; it must be above 0", (double)lora->alpha);
+    if (lora->rank && (!lora->targets || lora->targets >= 1u << LORA_TARGETS))
+        return why_set(why, ERR_INVALID, "LoRA: no matrix of a layer is a target");
+    return 0;
+}
+
 int stage_check(const struct stage_shape *s, struct why *why)
 {
     int err = model_check(&s->model, why);
+    if (!err)
+        err = lora_check(&s->lora, why);
     if (err)
         return err;
     if (s->first_layer < 0 || s->layers < 1 || s->first_layer + s->layers > s->model.layers)
@@ -100,7 +115,8 @@ int stage_check(const struct stage_shape *s, struct why *why)
         return why_set(why, ERR_INVALID, "stage: logits in pieces of %" PRId64 " × %" PRId64 " are not possible",
                        s->head_rows, s->head_columns);
     const struct model_shape *m = &s->model;
-    double widest = 2.0 * (double)m->ffn + 3.0 * (double)m->hidden + (double)(2 * carve_qkv_width(m) + 2 * carve_query_width(m));
+    double widest = 2.0 * (double)m->ffn + 3.0 * (double)m->hidden + (double)(2 * carve_qkv_width(m) + 2 * carve_query_width(m)) +
+                    (double)s->lora.rank;
     if (widest * (double)(s->sequences * s->tokens) * (double)s->layers * (double)s->slots * sizeof(float) > 0x1p62)
         return why_set(why, ERR_INVALID, "stage: activations of %" PRId64 " micro-batches of %" PRId64 " × %" PRId64
                        " tokens cannot be counted in 62 bits", s->slots, s->sequences, s->tokens);
@@ -210,7 +226,7 @@ float carve_embedding_deviation(const struct model_shape *shape)
 
 struct carving {
     const struct model_shape *shape;
-    struct carve_weights *weights;
+    struct carve_block *block;
     struct carve_tensor *tensors; /* or NULL */
 };
 
@@ -219,63 +235,130 @@ static size_t aligned(size_t floats)
     return (floats + LINE - 1) / LINE * LINE;
 }
 
-/* Adds one tensor at the end; returns its offset. layer < 0: not of a layer. */
-static size_t put(struct carving *c, const struct tensor_row *row, int64_t layer)
+/* Adds one tensor at the end; returns its offset. */
+static size_t put(struct carving *c, const struct carve_tensor *tensor, bool joined)
 {
-    int64_t rows = side_length(c->shape, row->rows), columns = side_length(c->shape, row->columns);
-    size_t offset = row->joined ? c->weights->floats : aligned(c->weights->floats);
-    c->weights->floats = offset + (size_t)(rows * columns);
-    c->weights->parameters += (uint64_t)(rows * columns);
+    size_t offset = joined ? c->block->floats : aligned(c->block->floats);
+    c->block->floats = offset + (size_t)(tensor->rows * tensor->columns);
+    c->block->parameters += (uint64_t)(tensor->rows * tensor->columns);
     if (c->tensors) {
-        struct carve_tensor *t = &c->tensors[c->weights->tensors];
-        *t = (struct carve_tensor){.dims = row->columns == SIDE_ONE ? 1 : 2,
-                                   .rows = rows,
-                                   .columns = columns,
-                                   .offset = offset,
-                                   .deviation = spread_deviation(c->shape, row->spread, columns)};
-        if (layer < 0)
-            snprintf(t->name, sizeof t->name, "%s", row->name);
-        else
-            snprintf(t->name, sizeof t->name, "model.layers.%" PRId64 ".%s", layer, row->name);
+        c->tensors[c->block->tensors] = *tensor;
+        c->tensors[c->block->tensors].offset = offset;
     }
-    c->weights->tensors++;
+    c->block->tensors++;
     return offset;
 }
 
-/* Every layer has the same places; those of what the model has not stay CARVE_NONE. */
-static void put_layer(struct carving *c, int64_t layer)
+/* layer < 0: not of a layer. */
+static size_t put_row(struct carving *c, const struct tensor_row *row, int64_t layer)
 {
-    struct carve_weights *w = c->weights;
-    size_t start = aligned(w->floats);
+    int64_t columns = side_length(c->shape, row->columns);
+    struct carve_tensor tensor = {.dims = row->columns == SIDE_ONE ? 1 : 2,
+                                  .rows = side_length(c->shape, row->rows),
+                                  .columns = columns,
+                                  .deviation = spread_deviation(c->shape, row->spread, columns)};
+    if (layer < 0)
+        snprintf(tensor.name, sizeof tensor.name, "%s", row->name);
+    else
+        snprintf(tensor.name, sizeof tensor.name, "model.layers.%" PRId64 ".%s", layer, row->name);
+    return put(c, &tensor, row->joined);
+}
+
+/* Every layer has the same places; those of what the model has not stay CARVE_NONE. */
+static void put_layer(struct carving *c, struct carve_weights *w, int64_t layer)
+{
+    size_t start = aligned(w->block.floats);
     w->qkv_bias = w->q_norm = w->k_norm = CARVE_NONE;
     for (size_t i = 0; i < sizeof layer_rows / sizeof *layer_rows; i++) {
         const struct layer_row *row = &layer_rows[i];
         if (row->tensor.only && !*((const bool *)((const char *)c->shape + row->tensor.only)))
             continue;
-        size_t offset = put(c, &row->tensor, layer) - start;
+        size_t offset = put_row(c, &row->tensor, layer) - start;
         if (row->at)
             memcpy((char *)w + row->at, &offset, sizeof offset);
     }
-    w->layer_stride = aligned(w->floats) - start;
+    w->layer_stride = aligned(w->block.floats) - start;
 }
 
 void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors)
 {
     *weights = (struct carve_weights){.embedding = CARVE_NONE, .norm = CARVE_NONE, .head = CARVE_NONE};
-    struct carving c = {&shape->model, weights, tensors};
+    struct carving c = {&shape->model, &weights->block, tensors};
     if (shape->first)
-        weights->embedding = put(&c, &embedding_row, -1);
-    weights->first_layer = aligned(weights->floats);
+        weights->embedding = put_row(&c, &embedding_row, -1);
+    weights->first_layer = aligned(weights->block.floats);
     for (int64_t i = 0; i < shape->layers; i++)
-        put_layer(&c, shape->first_layer + i);
+        put_layer(&c, weights, shape->first_layer + i);
     if (shape->last) {
-        weights->norm = put(&c, &norm_row, -1);
+        weights->norm = put_row(&c, &norm_row, -1);
         if (!shape->model.tied)
-            weights->head = put(&c, &head_row, -1);
+            weights->head = put_row(&c, &head_row, -1);
         else
-            weights->head = shape->first ? weights->embedding : put(&c, &embedding_row, -1);
+            weights->head = shape->first ? weights->embedding : put_row(&c, &embedding_row, -1);
     }
-    weights->floats = aligned(weights->floats);
+    weights->block.floats = aligned(weights->block.floats);
+}
+
+/* ---- adapters ---- */
+
+/* The rows of a layer that can be targets, in the order of enum lora_target. */
+static const struct tensor_row *target_row(int target)
+{
+    for (size_t i = 0; i < sizeof layer_rows / sizeof *layer_rows; i++)
+        if (layer_rows[i].tensor.columns != SIDE_ONE && target-- == 0)
+            return &layer_rows[i].tensor;
+    BUG("a layer has no matrix for this target");
+}
+
+/* PEFT's name of one of the two, from that of the matrix, which ends in ".weight". */
+static void adapter_name(char name[96], const char *of_matrix, int64_t layer, char letter)
+{
+    int stem = (int)(strrchr(of_matrix, '.') - of_matrix);
+    snprintf(name, 96, CARVE_ADAPTER "model.layers.%" PRId64 ".%.*s.lora_%c.weight", layer, stem, of_matrix, letter);
+}
+
+/* A spreads as PEFT's uniform one does: within ±1/√in. */
+static void put_adapter(struct carving *c, struct carve_adapters *adapters, const struct stage_shape *shape, int64_t layer, int target)
+{
+    const struct tensor_row *row = target_row(target);
+    int64_t in = side_length(c->shape, row->columns), out = side_length(c->shape, row->rows), rank = shape->lora.rank;
+    struct carve_tensor a = {.dims = 2, .rows = rank, .columns = in, .deviation = (float)(1 / sqrt(3 * (double)in))};
+    struct carve_tensor b = {.dims = 2, .rows = out, .columns = rank, .deviation = CARVE_ZEROS};
+    size_t start = (size_t)layer * adapters->layer_stride;
+    adapter_name(a.name, row->name, shape->first_layer + layer, 'A');
+    adapter_name(b.name, row->name, shape->first_layer + layer, 'B');
+    adapters->a[target] = put(c, &a, false) - start;
+    adapters->b[target] = put(c, &b, false) - start;
+}
+
+void carve_adapters(const struct stage_shape *shape, struct carve_adapters *adapters, struct carve_tensor *tensors)
+{
+    struct carving c = {&shape->model, &adapters->block, tensors};
+    *adapters = (struct carve_adapters){.layer_stride = 0};
+    for (int target = 0; target < LORA_TARGETS; target++)
+        adapters->a[target] = adapters->b[target] = CARVE_NONE;
+    for (int64_t layer = 0; layer < shape->layers && shape->lora.rank; layer++) {
+        for (int target = 0; target < LORA_TARGETS; target++)
+            if (shape->lora.targets & 1u << target)
+                put_adapter(&c, adapters, shape, layer, target);
+        adapters->block.floats = aligned(adapters->block.floats);
+        adapters->layer_stride = layer ? adapters->layer_stride : adapters->block.floats;
+    }
+}
+
+struct carve_tensor *carve_trained(const struct stage_shape *shape, struct carve_block *block)
+{
+    struct carve_weights weights;
+    struct carve_adapters adapters;
+    carve_weights(shape, &weights, NULL);
+    carve_adapters(shape, &adapters, NULL);
+    *block = shape->lora.rank ? adapters.block : weights.block;
+    struct carve_tensor *tensors = mem_array((size_t)block->tensors, sizeof *tensors);
+    if (shape->lora.rank)
+        carve_adapters(shape, &adapters, tensors);
+    else
+        carve_weights(shape, &weights, tensors);
+    return tensors;
 }
 
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry)
@@ -356,6 +439,7 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
         s->half_x = take(&s->floats, (rows * narrow + 1) / 2);
         s->half_dy = take(&s->floats, (rows * broad + 1) / 2);
     }
+    s->low = take(&s->floats, rows * shape->lora.rank);
     if (!shape->last)
         return;
     s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : head_rows(m->vocabulary));
@@ -368,9 +452,8 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
 
 int64_t model_parameters(const struct stage_shape *shape)
 {
-    struct carve_weights weights;
-    carve_weights(shape, &weights, NULL);
-    return (int64_t)weights.parameters;
+    struct stage_memory memory = stage_memory(shape);
+    return (int64_t)memory.parameters;
 }
 
 size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors)
@@ -386,20 +469,24 @@ size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors
 struct stage_memory stage_memory(const struct stage_shape *shape)
 {
     struct carve_weights weights;
+    struct carve_adapters adapters;
     struct carve_activations activations;
     struct carve_scratch scratch;
     carve_weights(shape, &weights, NULL);
+    carve_adapters(shape, &adapters, NULL);
     carve_activations(shape, &activations);
     carve_scratch(shape, &scratch);
+    const struct carve_block *trained = shape->lora.rank ? &adapters.block : &weights.block;
     struct stage_memory memory = {
-        .weights = weights.floats * (sizeof(float) + (shape->half_products ? sizeof(uint16_t) : 0)),
-        .gradients = shape->frozen ? 0 : weights.floats * sizeof(float),
-        .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, weights.floats, weights.tensors),
-        .corrections = shape->corrects ? weights.floats * sizeof(float) : 0,
+        .weights = weights.block.floats * (sizeof(float) + (shape->half_products ? sizeof(uint16_t) : 0)) + adapters.block.floats * sizeof(float),
+        .gradients = shape->frozen ? 0 : trained->floats * sizeof(float),
+        .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, trained->floats, trained->tensors),
+        .corrections = shape->corrects ? trained->floats * sizeof(float) : 0,
         .activations = activations.floats * sizeof(float),
         .scratch = scratch.floats * sizeof(float),
         .host = (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) * (shape->first + shape->apart),
-        .parameters = weights.parameters,
+        .parameters = weights.block.parameters + adapters.block.parameters,
+        .trained = trained->parameters,
     };
     memory.total = memory.weights + memory.gradients + memory.optimizer + memory.corrections + memory.activations + memory.scratch + memory.host;
     return memory;

@@ -3,7 +3,8 @@
  * before anything is taken. All offsets count floats from the start of their block; every part begins on a 64-byte line,
  * except the parts of a fused tensor (q|k|v and their biases, gate|up), which follow each other without a gap.
  *
- * Weights, gradients and both AdamW moments share one layout. Gaps stay zero for ever.
+ * What is trained, its gradients and both AdamW moments share one layout: that of the weights, or, with LoRA, that of the adapters.
+ * Gaps stay zero for ever.
  */
 #ifndef KEDGE_MODEL_CARVE_H
 #define KEDGE_MODEL_CARVE_H
@@ -15,6 +16,7 @@
 #define CARVE_ONES 0.0f
 #define CARVE_ZEROS (-1.0f)
 #define CARVE_EMBEDDING "model.embed_tokens.weight"
+#define CARVE_ADAPTER "base_model.model." /* PEFT's, before the name of what an adapter is of */
 
 /* One tensor by its Hugging Face name: `rows`·`columns` floats, contiguous at `offset`. */
 struct carve_tensor {
@@ -25,14 +27,25 @@ struct carve_tensor {
     float deviation;       /* of fresh weights; CARVE_ONES, CARVE_ZEROS: all the same */
 };
 
+struct carve_block {
+    size_t floats;
+    uint64_t parameters;
+    int tensors;
+};
+
 struct carve_weights {
     size_t embedding, norm, head;                  /* CARVE_NONE when not of this stage; tied: head = embedding */
     size_t first_layer, layer_stride;              /* layer i begins at first_layer + i·layer_stride */
     size_t norm1, qkv, o, norm2, gate_up, down;    /* within a layer */
     size_t qkv_bias, q_norm, k_norm;               /* within a layer; CARVE_NONE where the model has none */
-    size_t floats;
-    uint64_t parameters;
-    int tensors;
+    struct carve_block block;
+};
+
+/* Layer i's adapters begin at i·layer_stride; CARVE_NONE where the layer's matrix is no target. */
+struct carve_adapters {
+    size_t layer_stride;
+    size_t a[LORA_TARGETS], b[LORA_TARGETS];
+    struct carve_block block;
 };
 
 /* Kept from forward to backward. A set is all that one micro-batch keeps of all layers of the stage. */
@@ -55,6 +68,7 @@ struct carve_scratch {
     size_t inverse;                     /* [rows] */
     size_t wide, d_wide;                /* [rows, max(F, q+2kv)], [rows, max(F, heads·d)] */
     size_t half_x, half_dy;             /* with half_products, in words: [rows, max(H, F, heads·d)], [rows, max(H, 2F, q+2kv)] */
+    size_t low;                         /* [rows, rank], with LoRA */
     size_t logits, maximum, sum, target; /* [head rows, head columns], [head rows] ×3; last stage only */
     int64_t head_rows, head_columns;
     size_t floats;
@@ -65,8 +79,12 @@ int64_t carve_key_width(const struct model_shape *shape);   /* kv_heads·d */
 int64_t carve_qkv_width(const struct model_shape *shape);   /* heads·d + 2·kv_heads·d */
 
 float carve_embedding_deviation(const struct model_shape *shape); /* of fresh weights */
-/* Lays the weights out; when `tensors` is not NULL its weights->tensors entries are filled. */
+/* Lays the weights out; when `tensors` is not NULL its block.tensors entries are filled. */
 void carve_weights(const struct stage_shape *shape, struct carve_weights *weights, struct carve_tensor *tensors);
+void carve_adapters(const struct stage_shape *shape, struct carve_adapters *adapters, struct carve_tensor *tensors);
+/* What is trained, those two being one behind the other for whoever asks: the adapters where there are some, else the weights. The table
+ * is the caller's to free (mem_free). */
+struct carve_tensor *carve_trained(const struct stage_shape *shape, struct carve_block *block);
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry); /* as a file names it */
 /* Of one of AdamW's moments. In 8 bits there is a byte for each 64 values behind it, and one for each tensor whose last are fewer. */
 size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors);

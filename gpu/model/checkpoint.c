@@ -105,6 +105,26 @@ int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct w
     return err;
 }
 
+int checkpoint_open_file(const char *folder, const char *name, struct checkpoint **checkpoint, struct why *why)
+{
+    struct checkpoint *new = mem_new(sizeof *new);
+    new->folder = mem_text(folder);
+    int err = open_shard(new, name, why);
+    if (err)
+        checkpoint_close(new);
+    else
+        *checkpoint = new;
+    return err;
+}
+
+size_t checkpoint_tensors(const struct checkpoint *checkpoint)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < checkpoint->count; i++)
+        count += safetensors_count(checkpoint->shards[i].file);
+    return count;
+}
+
 void checkpoint_close(struct checkpoint *checkpoint)
 {
     if (!checkpoint)

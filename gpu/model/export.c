@@ -9,8 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpu/model/adapter.h"
 #include "gpu/model/carve.h"
 #include "gpu/model/config.h"
+#include "gpu/model/merge.h"
 #include "gpu/model/safetensors.h"
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
@@ -23,6 +25,7 @@ struct export {
     char *folder; /* under construction */
     json_t *config, *weight_map;
     struct safetensors **files;
+    struct merge *merge; /* NULL: tensors are written as they are in the files */
     struct carve_tensor *tensors;
     int tensor_count;
     float *piece;
@@ -99,6 +102,11 @@ static int copy_file(struct export *x, const char *name, struct why *why)
     return err;
 }
 
+static bool is_adapter(const struct export *x)
+{
+    return x->settings->lora.rank && !x->settings->merge;
+}
+
 static int write_small_files(struct export *x, struct why *why)
 {
     static const char *const kept[] = {
@@ -106,6 +114,8 @@ static int write_small_files(struct export *x, struct why *why)
         "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
     };
     int err = 0;
+    if (is_adapter(x))
+        return write_json(x, ADAPTER_CONFIG, x->config, why);
     if (!x->settings->origin) {
         json_t *generation = json_pack("{s:b}", "do_sample", 0);
         err = write_json(x, "generation_config.json", generation, why);
@@ -138,6 +148,11 @@ static int load_config(struct export *x, struct why *why)
 {
     const struct export_settings *s = x->settings;
     int err = 0;
+    if (is_adapter(x)) {
+        x->config = adapter_make(&s->lora, s->origin);
+        x->result.format = s->format < 0 ? WEIGHTS_F32 : s->format;
+        return 0;
+    }
     if (s->origin)
         err = config_read_json(s->origin, "config.json", CONFIG_MAX, &x->config, why);
     else
@@ -168,11 +183,24 @@ static void list_tensors(struct export *x)
 {
     struct stage_shape whole = {.model = x->settings->shape, .layers = x->settings->shape.layers, .first = true, .last = true,
                                 .sequences = 1, .tokens = 1, .slots = 1};
-    struct carve_weights weights;
-    carve_weights(&whole, &weights, NULL);
-    x->tensors = mem_array((size_t)weights.tensors, sizeof *x->tensors);
-    x->tensor_count = weights.tensors;
-    carve_weights(&whole, &weights, x->tensors);
+    struct carve_block block;
+    if (is_adapter(x))
+        whole.lora = x->settings->lora;
+    x->tensors = carve_trained(&whole, &block);
+    x->tensor_count = block.tensors;
+}
+
+static int merge_tensor(struct export *x, const struct carve_tensor *t, struct safetensors_out *out, struct why *why)
+{
+    int64_t at_once = PIECE / t->columns;
+    int err = 0;
+    for (int64_t row = 0; row < t->rows && !err; row += at_once) {
+        int64_t rows = t->rows - row < at_once ? t->rows - row : at_once;
+        err = merge_get(x->merge, t, row, rows, x->piece, why);
+        if (!err)
+            err = safetensors_add(out, x->piece, rows * t->columns, why);
+    }
+    return err;
 }
 
 static int copy_tensor(struct export *x, const struct carve_tensor *t, struct safetensors_out *out, struct why *why)
@@ -221,7 +249,7 @@ static int write_shard(struct export *x, const char *name, int first, int end, s
     }
     int err = safetensors_create(path, entries, (size_t)(end - first), x->result.format, metadata, &out, why);
     for (int i = first; i < end && !err; i++)
-        err = copy_tensor(x, &x->tensors[i], out, why);
+        err = x->merge ? merge_tensor(x, &x->tensors[i], out, why) : copy_tensor(x, &x->tensors[i], out, why);
     if (!err)
         err = safetensors_finish(out, &bytes, &hash, why);
     else
@@ -246,9 +274,14 @@ static int write_index(struct export *x, struct why *why)
 static int write_weights(struct export *x, struct why *why)
 {
     int err = 0, shards = 0;
+    x->weight_map = json_object();
+    if (is_adapter(x)) {
+        x->result.shards = 1;
+        x->result.tensors = x->tensor_count;
+        return write_shard(x, ADAPTER_FILE, 0, x->tensor_count, why);
+    }
     for (int first = 0; first < x->tensor_count; first = shard_end(x, first))
         shards++;
-    x->weight_map = json_object();
     for (int first = 0, shard = 1, end; first < x->tensor_count && !err; first = end, shard++) {
         char name[64] = "model.safetensors";
         end = shard_end(x, first);
@@ -279,6 +312,7 @@ static void clear(struct export *x)
 {
     if (x->folder)
         file_remove_tree(x->folder, NULL);
+    merge_free(x->merge);
     for (size_t i = 0; x->files && i < x->settings->file_count; i++)
         safetensors_close(x->files[i]);
     json_decref(x->config);
@@ -296,6 +330,8 @@ int export_write(const struct export_settings *settings, struct export_result *r
     int err = model_check(&settings->shape, why);
     if (!err)
         err = open_files(&x, why);
+    if (!err && settings->lora.rank && settings->merge)
+        err = merge_new(settings->origin, &settings->shape, &settings->lora, x.files, settings->file_count, &x.merge, why);
     if (!err)
         err = load_config(&x, why);
     if (!err)

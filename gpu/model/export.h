@@ -1,7 +1,8 @@
 /*
  * A Hugging Face folder out: config.json, safetensors (sharded above a size), generation_config.json and what the tokenizer of the
  * original needs, so that `transformers` loads it unchanged. The folder is made beside its place and renamed when all of it is
- * durable: it is whole or not there.
+ * durable: it is whole or not there. Of a run with LoRA: its adapters as a PEFT folder (adapter.h), or the model that they make of the
+ * original.
  */
 #ifndef KEDGE_MODEL_EXPORT_H
 #define KEDGE_MODEL_EXPORT_H
@@ -13,7 +14,9 @@
 
 struct export_settings {
     struct model_shape shape;
-    const char *const *files; /* safetensors that hold all tensors between them */
+    struct lora_shape lora;   /* of a run with adapters, which has an origin */
+    bool merge;               /* write the whole model */
+    const char *const *files; /* safetensors that hold all tensors between them: with LoRA the adapters' */
     size_t file_count;
     const char *origin;       /* folder that the model came from: its config, tokenizer and generation config are kept; NULL = none */
     int64_t context;          /* max_position_embeddings where there is no origin */

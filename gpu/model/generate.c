@@ -44,22 +44,18 @@ static int check_context(const struct model_shape *model, int64_t context, struc
     return 0;
 }
 
-int generator_new(const struct ops *ops, struct device *device, const char *folder, int64_t context, struct generator **generator,
-                  struct why *why)
+int generator_new(const struct ops *ops, struct device *device, const char *folder, const char *adapter, int64_t context,
+                  struct generator **generator, struct why *why)
 {
-    struct stage_shape shape = {.first = true, .last = true, .sequences = 1, .tokens = context < ROWS ? context : ROWS, .slots = 1,
-                                .frozen = true, .head_rows = 1};
+    struct stage_shape shape = {.sequences = 1, .tokens = context < ROWS ? context : ROWS, .slots = 1, .frozen = true, .head_rows = 1};
     int err = checkpoint_shape(folder, &shape.model, why);
     if (!err)
         err = check_context(&shape.model, context, why);
     if (err)
         return err;
-    shape.layers = shape.model.layers;
     struct generator *new = mem_new(sizeof *new);
     new->context = context;
-    err = stage_new(ops, device, &shape, &new->stage, why);
-    if (!err)
-        err = stage_load(new->stage, folder, why);
+    err = stage_open(ops, device, &shape, folder, adapter, &new->stage, why);
     if (!err)
         err = take_cache(new, ops, device, why);
     if (err)

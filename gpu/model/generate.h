@@ -9,9 +9,9 @@
 
 struct generator;
 
-/* A Hugging Face folder and room for `context` tokens. */
-int generator_new(const struct ops *ops, struct device *device, const char *folder, int64_t context, struct generator **generator,
-                  struct why *why);
+/* A Hugging Face folder, a PEFT folder (NULL: none) and room for `context` tokens. */
+int generator_new(const struct ops *ops, struct device *device, const char *folder, const char *adapter, int64_t context,
+                  struct generator **generator, struct why *why);
 void generator_free(struct generator *generator);
 const struct model_shape *generator_shape(const struct generator *generator);
 /* The next tokens of the text; logits[vocabulary] (host) are those behind the last. Ids must fit (model_ids_fit) and there must be

@@ -57,16 +57,17 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
         int64_t columns = chunk_columns(stage, first);
         size_t offset = stage->at.head + (size_t)(first * hidden);
         struct weight weight = weight_at(stage, offset);
+        float *gradient = stage->shape.lora.rank ? NULL : stage->gradients + offset;
         if (!fresh)
             chunk_logits(stage, b, first, columns);
         if (weight.words) {
             ops->softmax_backward_half(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-            linear_backward_half(stage, stage->gradients + offset, b->d_normed, (const uint16_t *)logits, 2 * columns, b->normed,
-                                 weight.words, b->rows, columns, hidden, !fresh);
+            linear_backward_half(stage, gradient, b->d_normed, (const uint16_t *)logits, 2 * columns, b->normed, weight.words,
+                                 b->rows, columns, hidden, !fresh);
             continue;
         }
         ops->softmax_backward_chunk(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-        linear_backward(stage, stage->gradients + offset, b->d_normed, logits, b->normed, weight, b->rows, columns, hidden, !fresh);
+        linear_backward(stage, gradient, b->d_normed, logits, b->normed, weight, b->rows, columns, hidden, !fresh);
     }
 }
 
@@ -105,7 +106,7 @@ double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, flo
     if (scale != 0) {
         float *gradient = stage->scratch + stage->work.gradient;
         ops->fill(stage->device, gradient, 0, rows * hidden);
-        ops->rmsnorm_backward(stage->device, gradient, stage->gradients + stage->at.norm,
+        ops->rmsnorm_backward(stage->device, gradient, stage->shape.lora.rank ? NULL : stage->gradients + stage->at.norm,
                               stage->scratch + stage->work.d_normed, stage->scratch + stage->work.output,
                               stage->weights + stage->at.norm, stage->scratch + stage->work.inverse, rows, hidden);
     }

@@ -1,6 +1,6 @@
 /*
  * The inside of a stage, for the files that make it: stage.c (life, forward, backward, step), stage_tensors.c (weights by
- * name), linear.c, layer.c, head.c. Nothing here is allocated after stage_new.
+ * name), linear.c, adapt.c, layer.c, head.c. Nothing here is allocated after stage_new.
  */
 #ifndef KEDGE_MODEL_INSIDE_H
 #define KEDGE_MODEL_INSIDE_H
@@ -18,16 +18,20 @@ struct stage {
     struct device *device;
     struct stage_shape shape;
     struct carve_weights at;
+    struct carve_adapters adapters;
+    struct carve_block learned;                               /* sizes of what is trained: the weights or the adapters */
     struct carve_activations kept;
     struct carve_scratch work;
-    struct carve_tensor *tensors;                             /* [at.tensors] */
-    float *weights, *gradients;                               /* device, at.floats each */
-    uint16_t *words;                                          /* device, at.floats: the weights in bf16, for half_products; NULL */
+    struct carve_tensor *tensors;                             /* [learned.tensors] */
+    float *weights;                                           /* device, the model's */
+    uint16_t *words;                                          /* device: the weights in bf16, for half_products; NULL */
+    float *trained;                                           /* device, learned.floats: the same block, or that of the adapters */
+    float *gradients;                                         /* device, learned.floats */
     bool stale;                                               /* weights have changed since `words` were made of them */
     void *moments[2];                                         /* device, carve_moment_bytes each */
     float *activations, *scratch;                             /* device */
-    float *corrections;                                       /* device, at.floats, where the stage corrects; NULL */
-    bool *corrected;                                          /* [at.tensors]: its gradient in `corrections` counts */
+    float *corrections;                                       /* device, learned.floats, where the stage corrects; NULL */
+    bool *corrected;                                          /* [learned.tensors]: its gradient in `corrections` counts */
     uint32_t *ids;                                            /* host, of all slots */
     int32_t *starts;                                          /* host, of all slots; NULL where documents are not apart */
     struct slot *slots;
@@ -38,11 +42,12 @@ struct stage {
     int ready;    /* slot whose loss gradient is in `gradient` (last stage); −1 = none */
 };
 
-/* Offset of the last stage's copy of a tied embedding; CARVE_NONE when there is none. */
+/* Offset of the last stage's trained copy of a tied embedding; CARVE_NONE when there is none. */
 size_t stage_tied_copy(const struct stage *stage);
 
-/* After a change of weights: what was computed with the old ones is void. */
+/* After a change of weights; of what is trained: what was computed with the old ones is void. */
 void stage_changed(struct stage *stage);
+void stage_moved(struct stage *stage);
 
 /* A matrix of weights; the words only with half_products, else NULL. */
 struct weight {
@@ -55,20 +60,27 @@ struct weight weight_part(struct weight weight, int64_t first); /* from element 
 
 /* y[rows,out] = x[rows,in] · Wᵀ */
 void linear_forward(struct stage *stage, float *y, const float *x, struct weight weight, int64_t rows, int64_t out, int64_t in);
-/* dW[out,in] += dyᵀ · x; dx[rows,in] = dy[rows,out] · W, or += */
+/* dW[out,in] += dyᵀ · x, where it is not NULL: frozen; dx[rows,in] = dy[rows,out] · W, or += */
 void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy, const float *x, struct weight weight, int64_t rows,
                      int64_t out, int64_t in, bool accumulate);
 /* The same from dy in bf16, whose rows are `stride` apart. */
 void linear_backward_half(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const float *x,
                           const uint16_t *weight, int64_t rows, int64_t out, int64_t in, bool accumulate);
 
-/* One layer's pointers for one micro-batch. */
+struct adapter {
+    const float *a, *b; /* [rank,in] [out,rank]; NULL: not a target */
+    float *d_a, *d_b;
+    int64_t in, out;
+};
+
+/* One layer's pointers for one micro-batch. What is frozen has no gradient: NULL. */
 struct layer {
     const float *norm1, *norm2;                                 /* [H] */
     struct weight qkv_weight, o_weight, gate_up_weight, down_weight; /* [q+2kv,H] [H,q] [2F,H] [H,F] */
     float *d_norm1, *d_qkv_weight, *d_o_weight, *d_norm2, *d_gate_up_weight, *d_down_weight;
     const float *qkv_bias, *q_norm, *k_norm; /* [q+2kv] [d] [d]; NULL where the model has none */
     float *d_qkv_bias, *d_q_norm, *d_k_norm;
+    struct adapter adapters[LORA_TARGETS];
     float *x;             /* [rows,H]     input */
     float *qkv;           /* [rows,q+2kv] after RoPE; with q/k norm [rows,q], [rows,kv], [rows,kv] one behind the other */
     float *raw, *inverse; /* with q/k norm: [rows,q], [rows,kv] before the norm; [rows,heads], [rows,kv_heads] */
@@ -90,6 +102,12 @@ void layer_forward_cached(struct stage *stage, const struct layer *layer, int64_
                           float *out);
 /* Scratch `gradient` holds the gradient of the layer's output and becomes that of its input. */
 void layer_backward(struct stage *stage, const struct layer *layer, int64_t sequences, int64_t tokens);
+
+/* y[rows,out], whose rows are `stride` apart, += alpha/rank · x[rows,in] · Aᵀ · Bᵀ; nothing where the matrix is no target. */
+void adapt_forward(struct stage *stage, const struct adapter *adapter, float *y, int64_t stride, const float *x, int64_t rows);
+/* From dy: gradients of A and B, and what dx[rows,in] gets through them. */
+void adapt_backward(struct stage *stage, const struct adapter *adapter, float *dx, const float *dy, int64_t stride, const float *x,
+                    int64_t rows);
 
 /* Σ loss of the last stage's `output`; when scale is not 0, weight gradients and scratch `gradient` of scale·Σ loss. */
 double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, float scale);

@@ -52,23 +52,34 @@ static void rotate(struct stage *stage, const struct qkv *p, int64_t sequences, 
               backward);
 }
 
+/* What their adapters add to q, k and v of the normed input. */
+static void adapt_qkv(struct stage *stage, const struct layer *l, const struct qkv *p, const float *normed, int64_t rows)
+{
+    adapt_forward(stage, &l->adapters[LORA_Q], p->q, p->q_stride, normed, rows);
+    adapt_forward(stage, &l->adapters[LORA_K], p->k, p->kv_stride, normed, rows);
+    adapt_forward(stage, &l->adapters[LORA_V], p->v, p->kv_stride, normed, rows);
+}
+
 /* l->qkv from the normed input, before it is rotated. */
 static void project_qkv(struct stage *stage, const struct layer *l, const float *normed, int64_t rows)
 {
     const struct ops *ops = stage->ops;
     const struct model_shape *m = &stage->shape.model;
     int64_t query = carve_query_width(m), key = carve_key_width(m), all = carve_qkv_width(m);
+    struct qkv p = parts_of(m, l->qkv, rows);
     if (!m->qk_norm) {
         linear_forward(stage, l->qkv, normed, l->qkv_weight, rows, all, m->hidden);
         if (m->qkv_bias)
             ops->add_rows(stage->device, l->qkv, l->qkv_bias, rows, all);
+        adapt_qkv(stage, l, &p, normed, rows);
         return;
     }
-    struct qkv p = parts_of(m, l->qkv, rows);
     float *raw_k = l->raw + rows * query;
+    const struct qkv raw = {l->raw, raw_k, p.v, query, key};
     linear_forward(stage, l->raw, normed, l->qkv_weight, rows, query, m->hidden);
     linear_forward(stage, raw_k, normed, weight_part(l->qkv_weight, query * m->hidden), rows, key, m->hidden);
     linear_forward(stage, p.v, normed, weight_part(l->qkv_weight, (query + key) * m->hidden), rows, key, m->hidden);
+    adapt_qkv(stage, l, &raw, normed, rows);
     ops->rmsnorm_forward(stage->device, p.q, l->inverse, l->raw, l->q_norm, rows * m->heads, m->head_width, m->norm_epsilon);
     ops->rmsnorm_forward(stage->device, p.k, l->inverse + rows * m->heads, raw_k, l->k_norm, rows * m->kv_heads, m->head_width,
                          m->norm_epsilon);
@@ -79,8 +90,16 @@ static void part_backward(struct stage *stage, const struct layer *l, const floa
                           int64_t part, int64_t width)
 {
     int64_t hidden = stage->shape.model.hidden;
-    linear_backward(stage, l->d_qkv_weight + part * hidden, stage->scratch + stage->work.d_normed, dy, normed,
+    float *d_weight = l->d_qkv_weight ? l->d_qkv_weight + part * hidden : NULL;
+    linear_backward(stage, d_weight, stage->scratch + stage->work.d_normed, dy, normed,
                     weight_part(l->qkv_weight, part * hidden), rows, width, hidden, part > 0);
+}
+
+/* Of q, k or v: their input is the normed one. */
+static void adapter_backward(struct stage *stage, const struct adapter *adapter, const float *dy, int64_t stride, const float *normed,
+                             int64_t rows)
+{
+    adapt_backward(stage, adapter, stage->scratch + stage->work.d_normed, dy, stride, normed, rows);
 }
 
 /* From the gradient of q|k|v before rotation to d_normed and dW; `normed` is norm1(x). Scratch d_wide is used. */
@@ -89,22 +108,28 @@ static void project_qkv_backward(struct stage *stage, const struct layer *l, flo
     const struct ops *ops = stage->ops;
     const struct model_shape *m = &stage->shape.model;
     int64_t query = carve_query_width(m), key = carve_key_width(m), all = carve_qkv_width(m);
+    struct qkv p = parts_of(m, d_qkv, rows);
     if (!m->qk_norm) {
-        if (m->qkv_bias)
+        if (l->d_qkv_bias)
             ops->sum_rows(stage->device, l->d_qkv_bias, d_qkv, rows, all);
         part_backward(stage, l, d_qkv, normed, rows, 0, all);
+        adapter_backward(stage, &l->adapters[LORA_Q], p.q, p.q_stride, normed, rows);
+        adapter_backward(stage, &l->adapters[LORA_K], p.k, p.kv_stride, normed, rows);
+        adapter_backward(stage, &l->adapters[LORA_V], p.v, p.kv_stride, normed, rows);
         return;
     }
-    struct qkv p = parts_of(m, d_qkv, rows);
     float *d_raw = stage->scratch + stage->work.d_wide;
     ops->fill(stage->device, d_raw, 0, rows * query);
     ops->rmsnorm_backward(stage->device, d_raw, l->d_q_norm, p.q, l->raw, l->q_norm, l->inverse, rows * m->heads, m->head_width);
     part_backward(stage, l, d_raw, normed, rows, 0, query);
+    adapter_backward(stage, &l->adapters[LORA_Q], d_raw, query, normed, rows);
     ops->fill(stage->device, d_raw, 0, rows * key);
     ops->rmsnorm_backward(stage->device, d_raw, l->d_k_norm, p.k, l->raw + rows * query, l->k_norm, l->inverse + rows * m->heads,
                           rows * m->kv_heads, m->head_width);
     part_backward(stage, l, d_raw, normed, rows, query, key);
+    adapter_backward(stage, &l->adapters[LORA_K], d_raw, key, normed, rows);
     part_backward(stage, l, p.v, normed, rows, query + key, key);
+    adapter_backward(stage, &l->adapters[LORA_V], p.v, key, normed, rows);
 }
 
 /* From attention's output in l->o to the layer's. */
@@ -116,11 +141,15 @@ static void forward_rest(struct stage *stage, const struct layer *l, int64_t row
     float *normed = stage->scratch + stage->work.normed, *wide = stage->scratch + stage->work.wide;
 
     linear_forward(stage, l->mid, l->o, l->o_weight, rows, m->hidden, carve_query_width(m));
+    adapt_forward(stage, &l->adapters[LORA_O], l->mid, m->hidden, l->o, rows);
     ops->add(device, l->mid, l->x, rows * m->hidden);
     norm(stage, l->mid, l->norm2, rows);
     linear_forward(stage, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden);
+    adapt_forward(stage, &l->adapters[LORA_GATE], l->gate_up, 2 * m->ffn, normed, rows);
+    adapt_forward(stage, &l->adapters[LORA_UP], l->gate_up + m->ffn, 2 * m->ffn, normed, rows);
     ops->swiglu_forward(device, wide, l->gate_up, rows, m->ffn);
     linear_forward(stage, out, wide, l->down_weight, rows, m->hidden, m->ffn);
+    adapt_forward(stage, &l->adapters[LORA_DOWN], out, m->hidden, wide, rows);
     ops->add(device, out, l->mid, rows * m->hidden);
 }
 
@@ -171,9 +200,12 @@ static void mlp_backward(struct stage *stage, const struct layer *l, int64_t row
 
     ops->swiglu_forward(stage->device, wide, l->gate_up, rows, m->ffn);
     linear_backward(stage, l->d_down_weight, d_wide, gradient, wide, l->down_weight, rows, m->hidden, m->ffn, false);
+    adapt_backward(stage, &l->adapters[LORA_DOWN], d_wide, gradient, m->hidden, wide, rows);
     ops->swiglu_backward(stage->device, l->gate_up, d_wide, l->gate_up, rows, m->ffn);
     norm(stage, l->mid, l->norm2, rows);
     linear_backward(stage, l->d_gate_up_weight, d_normed, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden, false);
+    adapt_backward(stage, &l->adapters[LORA_GATE], d_normed, l->gate_up, 2 * m->ffn, normed, rows);
+    adapt_backward(stage, &l->adapters[LORA_UP], d_normed, l->gate_up + m->ffn, 2 * m->ffn, normed, rows);
     norm_backward(stage, l->d_norm2, l->mid, l->norm2, rows);
 }
 
@@ -187,6 +219,7 @@ static void attention_backward(struct stage *stage, const struct layer *l, int64
     struct qkv p = parts_of(m, l->qkv, rows), d = parts_of(m, d_qkv, rows);
 
     linear_backward(stage, l->d_o_weight, d_o, gradient, l->o, l->o_weight, rows, m->hidden, query, false);
+    adapt_backward(stage, &l->adapters[LORA_O], d_o, gradient, m->hidden, l->o, rows);
     ops->attention_backward(stage->device, d.q, d.k, d.v, d_o, l->o, l->log_sum, p.q, p.k, p.v, sequences, tokens, m->heads,
                             m->kv_heads, m->head_width, p.q_stride, p.kv_stride, l->starts, stage->shape.half_products);
     rotate(stage, &d, sequences, tokens, 0, true);

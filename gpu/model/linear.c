@@ -43,7 +43,8 @@ void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy,
         linear_backward_half(stage, dw, dx, half_dy, out, x, weight.words, rows, out, in, accumulate);
         return;
     }
-    ops->matmul(stage->device, dw, dy, x, out, in, rows, out, in, in, true, false, true);
+    if (dw)
+        ops->matmul(stage->device, dw, dy, x, out, in, rows, out, in, in, true, false, true);
     ops->matmul(stage->device, dx, dy, weight.full, rows, in, out, out, in, in, false, false, accumulate);
 }
 
@@ -51,7 +52,8 @@ void linear_backward_half(struct stage *stage, float *dw, float *dx, const uint1
                           const uint16_t *weight, int64_t rows, int64_t out, int64_t in, bool accumulate)
 {
     const struct ops *ops = stage->ops;
-    const uint16_t *half_x = halved(stage, stage->work.half_x, x, rows * in);
-    ops->matmul_half(stage->device, dw, dy, half_x, out, in, rows, stride, in, in, true, false, true);
+    if (dw)
+        ops->matmul_half(stage->device, dw, dy, halved(stage, stage->work.half_x, x, rows * in), out, in, rows, stride, in, in, true, false,
+                         true);
     ops->matmul_half(stage->device, dx, dy, weight, rows, in, out, stride, in, in, false, false, accumulate);
 }

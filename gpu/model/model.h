@@ -39,8 +39,19 @@ struct model_shape {
 
 enum stage_moments { STAGE_MOMENTS_FP32, STAGE_MOMENTS_BF16, STAGE_MOMENTS_FP8 };
 
+enum lora_target { LORA_Q, LORA_K, LORA_V, LORA_O, LORA_GATE, LORA_UP, LORA_DOWN, LORA_TARGETS };
+
+/* Adapters: a target W of every layer acts as W + alpha/rank · B·A, with A [rank, in] and B [out, rank]. They alone are trained; the
+ * model's own weights have neither gradients nor moments, and are no tensors of the stage (stage_tensor). */
+struct lora_shape {
+    int64_t rank;     /* 0: there are none, and all weights are trained */
+    float alpha;
+    uint32_t targets; /* bits 1 << enum lora_target */
+};
+
 struct stage_shape {
     struct model_shape model;
+    struct lora_shape lora;
     int64_t first_layer, layers; /* of this stage */
     bool first, last;            /* has the embedding / the head */
     int64_t sequences, tokens;   /* largest micro-batch */
@@ -60,13 +71,14 @@ struct stage_memory { /* bytes, exactly what stage_new takes for them; a field i
     uint64_t weights, gradients, optimizer, corrections, activations, scratch; /* device blocks */
     uint64_t host;                                                /* token ids of the slots */
     uint64_t total;
-    uint64_t parameters;
+    uint64_t parameters, trained; /* numbers: all; those that have gradients */
 };
 
 struct stage;
 
 /* Is this a model, are these layers of it, can its sizes be counted? Refuses by name; stage_new does it too. */
 int model_check(const struct model_shape *shape, struct why *why);
+int lora_check(const struct lora_shape *lora, struct why *why);
 int stage_check(const struct stage_shape *shape, struct why *why);
 
 /* frequency[head_width/2]: the angle of position p is p · frequency[i]. */
@@ -80,9 +92,18 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
               struct why *why);
 void stage_free(struct stage *stage);
 void stage_fresh(struct stage *stage, uint64_t seed);
-/* Read this stage's tensors from a Hugging Face folder, whose config.json must describe the same model. A head of its own
- * begins as a copy of the embedding where the folder's is tied. */
+/* As PEFT begins: A at random, B zero, so that they add nothing. */
+void stage_fresh_adapters(struct stage *stage, uint64_t seed);
+/* Read this stage's part of a Hugging Face folder, whose config.json must describe the same model. A head of its own
+ * begins as a copy of the embedding where the folder's is tied. Adapters stay as they are. */
 int stage_load(struct stage *stage, const char *folder, struct why *why);
+/* Read the adapters from a PEFT folder (adapter.h), which must have the same ranks and targets. */
+int stage_load_adapters(struct stage *stage, const char *folder, struct why *why);
+
+/* A stage of the model in a folder with the adapters of another one (NULL: none): the shape's `model`, `layers` and `lora` come from
+ * there, so it is first and last. */
+int stage_open(const struct ops *ops, struct device *device, const struct stage_shape *shape, const char *folder, const char *adapter,
+               struct stage **stage, struct why *why);
 
 /* Are all ids below the vocabulary? What comes from a file or a peer must be asked before the calls below, for which it is a
  * bug. */
@@ -131,7 +152,7 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t);
 float *stage_gradient_of(struct stage *stage, int index);
 float *stage_correction(struct stage *stage, int index);
 void stage_corrected(struct stage *stage, int index);
-/* All weights but the last stage's tied copy, tensor behind tensor in the order of stage_tensor, as bf16 words in host memory. The words of all
+/* All tensors but the last stage's tied copy, one behind tensor in the order of stage_tensor, as bf16 words in host memory. The words of all
  * stages of a model, one behind the other, are those of the whole model on one stage. */
 int64_t stage_word_count(const struct stage_shape *shape);
 void stage_words_get(struct stage *stage, uint16_t *words);
@@ -147,7 +168,7 @@ void stage_tied_get(struct stage *stage, int64_t first, int64_t count, float *va
 void stage_tied_add(struct stage *stage, int64_t first, int64_t count, const float *values);
 void stage_tied_set(struct stage *stage, int64_t first, int64_t count, const float *values);
 
-/* Named tensors, for tests, hashes, checkpoints: name(i), shape, host copies. The last stage's tied copy is called
+/* Named tensors, for tests, hashes, checkpoints, all that is trained and nothing else: name(i), shape, host copies. The last stage's tied copy is called
  * "model.embed_tokens.weight" there too. */
 int stage_tensor_count(const struct stage *stage);
 struct tensor_info {

@@ -280,6 +280,11 @@ static const struct tensor *find(const struct safetensors *file, const char *nam
     return bsearch(&key, file->tensors, file->count, sizeof *file->tensors, by_name);
 }
 
+size_t safetensors_count(const struct safetensors *file)
+{
+    return file->count;
+}
+
 bool safetensors_has(const struct safetensors *file, const char *name)
 {
     return find(file, name) != NULL;

@@ -15,11 +15,12 @@
 static int take_blocks(struct stage *stage)
 {
     const struct stage_shape *shape = &stage->shape;
-    size_t all = stage->at.floats, learned = shape->frozen ? 0 : all;
-    size_t moment = shape->judges || shape->frozen ? 0 : carve_moment_bytes(shape->moments, all, stage->at.tensors);
-    const size_t bytes[] = {all * sizeof(float), learned * sizeof(float), moment, moment,
+    size_t all = stage->learned.floats, learned = shape->frozen ? 0 : all;
+    size_t moment = shape->judges || shape->frozen ? 0 : carve_moment_bytes(shape->moments, all, stage->learned.tensors);
+    const size_t bytes[] = {stage->at.block.floats * sizeof(float), learned * sizeof(float), moment, moment,
                             shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
-                            stage->work.floats * sizeof(float), shape->half_products ? all * sizeof(uint16_t) : 0};
+                            stage->work.floats * sizeof(float), shape->half_products ? stage->at.block.floats * sizeof(uint16_t) : 0,
+                            stage->adapters.block.floats * sizeof(float)};
     void *blocks[sizeof bytes / sizeof *bytes] = {NULL};
     bool whole = true;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes && whole; i++)
@@ -32,6 +33,7 @@ static int take_blocks(struct stage *stage)
     stage->activations = blocks[5];
     stage->scratch = blocks[6];
     stage->words = blocks[7];
+    stage->trained = shape->lora.rank ? blocks[8] : blocks[0];
     if (!whole)
         return ERR_MEMORY;
     if (stage->shape.first) {
@@ -56,11 +58,11 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
     struct stage *new = mem_new(sizeof *new);
     *new = (struct stage){.ops = ops, .device = device, .shape = *shape, .resident = -1, .ready = -1};
     carve_weights(shape, &new->at, NULL);
+    carve_adapters(shape, &new->adapters, NULL);
     carve_activations(shape, &new->kept);
     carve_scratch(shape, &new->work);
-    new->tensors = mem_array((size_t)new->at.tensors, sizeof *new->tensors);
-    carve_weights(shape, &new->at, new->tensors);
-    new->corrected = mem_array((size_t)new->at.tensors, sizeof *new->corrected);
+    new->tensors = carve_trained(shape, &new->learned);
+    new->corrected = mem_array((size_t)new->learned.tensors, sizeof *new->corrected);
     new->slots = mem_array((size_t)shape->slots, sizeof *new->slots);
     new->frequency = mem_array((size_t)shape->model.head_width / 2, sizeof(float));
     model_frequency(&shape->model, new->frequency);
@@ -89,7 +91,8 @@ void stage_free(struct stage *stage)
     if (!stage)
         return;
     void *blocks[] = {stage->weights,    stage->gradients,   stage->moments[0],
-                      stage->moments[1], stage->activations, stage->scratch, stage->corrections, stage->words};
+                      stage->moments[1], stage->activations, stage->scratch, stage->corrections, stage->words,
+                      stage->shape.lora.rank ? stage->trained : NULL};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         if (blocks[i])
             stage->ops->free(stage->device, blocks[i]);
@@ -118,33 +121,58 @@ float *stage_x(const struct stage *stage, int slot, int64_t layer)
     return set_of(stage, slot) + kept->x + (size_t)(layer - kept->x_first) * kept->x_stride;
 }
 
+static float *gradient_at(const struct stage *stage, size_t offset)
+{
+    return stage->shape.lora.rank || !stage->gradients ? NULL : stage->gradients + offset;
+}
+
+static struct adapter adapter_at(const struct stage *stage, int64_t layer, int target)
+{
+    const struct model_shape *m = &stage->shape.model;
+    const struct carve_adapters *at = &stage->adapters;
+    int64_t query = carve_query_width(m), key = carve_key_width(m);
+    const int64_t in[LORA_TARGETS] = {m->hidden, m->hidden, m->hidden, query, m->hidden, m->hidden, m->ffn};
+    const int64_t out[LORA_TARGETS] = {query, key, key, m->hidden, m->ffn, m->ffn, m->hidden};
+    struct adapter adapter = {.in = in[target], .out = out[target]};
+    if (at->a[target] == CARVE_NONE)
+        return adapter;
+    size_t a = (size_t)layer * at->layer_stride + at->a[target], b = (size_t)layer * at->layer_stride + at->b[target];
+    adapter.a = stage->trained + a;
+    adapter.b = stage->trained + b;
+    adapter.d_a = stage->gradients ? stage->gradients + a : NULL;
+    adapter.d_b = stage->gradients ? stage->gradients + b : NULL;
+    return adapter;
+}
+
 struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
 {
     const struct carve_weights *at = &stage->at;
     const struct carve_activations *kept = &stage->kept;
     size_t offset = at->first_layer + (size_t)index * at->layer_stride;
     const float *w = stage->weights + offset;
-    float *d = stage->gradients + offset;
     float *a = set_of(stage, slot) + kept->layer + (size_t)index * kept->layer_stride;
     struct layer layer = {
         .norm1 = w + at->norm1, .norm2 = w + at->norm2,
         .qkv_weight = weight_at(stage, offset + at->qkv), .o_weight = weight_at(stage, offset + at->o),
         .gate_up_weight = weight_at(stage, offset + at->gate_up), .down_weight = weight_at(stage, offset + at->down),
-        .d_norm1 = d + at->norm1, .d_qkv_weight = d + at->qkv, .d_o_weight = d + at->o,
-        .d_norm2 = d + at->norm2, .d_gate_up_weight = d + at->gate_up, .d_down_weight = d + at->down,
+        .d_norm1 = gradient_at(stage, offset + at->norm1), .d_norm2 = gradient_at(stage, offset + at->norm2),
+        .d_qkv_weight = gradient_at(stage, offset + at->qkv), .d_o_weight = gradient_at(stage, offset + at->o),
+        .d_gate_up_weight = gradient_at(stage, offset + at->gate_up), .d_down_weight = gradient_at(stage, offset + at->down),
         .x = stage_x(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
         .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
         .starts = stage->slots[slot].starts,
     };
+    for (int target = 0; target < LORA_TARGETS; target++)
+        layer.adapters[target] = adapter_at(stage, index, target);
     if (stage->shape.model.qkv_bias) {
         layer.qkv_bias = w + at->qkv_bias;
-        layer.d_qkv_bias = d + at->qkv_bias;
+        layer.d_qkv_bias = gradient_at(stage, offset + at->qkv_bias);
     }
     if (stage->shape.model.qk_norm) {
         layer.q_norm = w + at->q_norm;
         layer.k_norm = w + at->k_norm;
-        layer.d_q_norm = d + at->q_norm;
-        layer.d_k_norm = d + at->k_norm;
+        layer.d_q_norm = gradient_at(stage, offset + at->q_norm);
+        layer.d_k_norm = gradient_at(stage, offset + at->k_norm);
         layer.raw = a + kept->raw;
         layer.inverse = a + kept->inverse;
     }
@@ -194,10 +222,16 @@ void stage_changed(struct stage *stage)
     stage->stale = true;
 }
 
+void stage_moved(struct stage *stage)
+{
+    stage->resident = -1;
+    stage->stale |= !stage->shape.lora.rank;
+}
+
 static void refresh(struct stage *stage)
 {
     if (stage->words && stage->stale)
-        stage->ops->halve(stage->device, stage->words, stage->weights, (int64_t)stage->at.floats);
+        stage->ops->halve(stage->device, stage->words, stage->weights, (int64_t)stage->at.block.floats);
     stage->stale = false;
 }
 
@@ -281,7 +315,7 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
         if (stage->watch_cb)
             stage->watch_cb(i, layer.x, gradient, stage->watch_arg);
     }
-    if (stage->shape.first && !still)
+    if (stage->shape.first && !still && !stage->shape.lora.rank)
         stage->ops->embedding_backward(stage->device, stage->gradients + stage->at.embedding, gradient, s->ids, rows,
                                        hidden);
     if (stage->resident == slot)
@@ -295,20 +329,22 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
 
 size_t stage_tied_copy(const struct stage *stage)
 {
-    return stage->shape.model.tied && stage->shape.last && !stage->shape.first ? stage->at.head : CARVE_NONE;
+    bool copied = stage->shape.model.tied && stage->shape.last && !stage->shape.first && !stage->shape.lora.rank;
+    return copied ? stage->at.head : CARVE_NONE;
 }
 
 /* The embedding lies before the layers, norm and head behind them. */
 static bool is_trained(const struct stage *stage, const struct carve_tensor *tensor)
 {
     size_t still = (size_t)stage->shape.still;
-    return !still || tensor->offset >= stage->at.first_layer + still * stage->at.layer_stride;
+    size_t weights = stage->at.first_layer + still * stage->at.layer_stride, adapters = still * stage->adapters.layer_stride;
+    return !still || tensor->offset >= (stage->shape.lora.rank ? adapters : weights);
 }
 
 double stage_gradient_squares(struct stage *stage)
 {
     double squares = 0;
-    for (int i = 0; i < stage->at.tensors; i++) {
+    for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
         const float *gradients = stage->corrected[i] ? stage->corrections : stage->gradients;
         if (t->offset != stage_tied_copy(stage) && is_trained(stage, t))
@@ -319,25 +355,25 @@ double stage_gradient_squares(struct stage *stage)
 
 void stage_zero_gradients(struct stage *stage)
 {
-    stage->ops->fill(stage->device, stage->gradients, 0, (int64_t)stage->at.floats);
-    memset(stage->corrected, 0, (size_t)stage->at.tensors * sizeof *stage->corrected);
+    stage->ops->fill(stage->device, stage->gradients, 0, (int64_t)stage->learned.floats);
+    memset(stage->corrected, 0, (size_t)stage->learned.tensors * sizeof *stage->corrected);
 }
 
 float *stage_gradient_of(struct stage *stage, int index)
 {
-    BUG_IF(index < 0 || index >= stage->at.tensors);
+    BUG_IF(index < 0 || index >= stage->learned.tensors);
     return stage->gradients + stage->tensors[index].offset;
 }
 
 float *stage_correction(struct stage *stage, int index)
 {
-    BUG_IF(index < 0 || index >= stage->at.tensors || !stage->corrections);
+    BUG_IF(index < 0 || index >= stage->learned.tensors || !stage->corrections);
     return stage->corrections + stage->tensors[index].offset;
 }
 
 void stage_corrected(struct stage *stage, int index)
 {
-    BUG_IF(index < 0 || index >= stage->at.tensors || !stage->corrections);
+    BUG_IF(index < 0 || index >= stage->learned.tensors || !stage->corrections);
     stage->corrected[index] = true;
 }
 
@@ -363,8 +399,8 @@ static void step_tensor(struct stage *stage, int index, const struct adamw *sett
 {
     const struct ops *ops = stage->ops;
     const struct carve_tensor *tensor = &stage->tensors[index];
-    size_t at = tensor->offset, bases = stage->at.floats + at / ADAMW_BLOCK + (size_t)index;
-    float *weights = stage->weights + at, *gradients = stage->gradients + at;
+    size_t at = tensor->offset, bases = stage->learned.floats + at / ADAMW_BLOCK + (size_t)index;
+    float *weights = stage->trained + at, *gradients = stage->gradients + at;
     void *m = stage->moments[0], *v = stage->moments[1];
     int64_t count = tensor->rows * tensor->columns;
     switch (stage->shape.moments) {
@@ -388,7 +424,7 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
     struct adamw now = *settings;
     now.correction1 = (float)(1 - pow((double)settings->beta1, (double)t));
     now.correction2 = (float)(1 - pow((double)settings->beta2, (double)t));
-    for (int i = 0; i < stage->at.tensors; i++) {
+    for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *tensor = &stage->tensors[i];
         if (!is_trained(stage, tensor))
             continue;
@@ -398,14 +434,14 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
         step_tensor(stage, i, &now, t);
     }
     stage_zero_gradients(stage);
-    stage_changed(stage);
+    stage_moved(stage);
 }
 
 /* ---- a tied head on another stage ---- */
 
 static size_t tied_offset(const struct stage *stage)
 {
-    if (!stage->shape.model.tied || stage->shape.first == stage->shape.last)
+    if (!stage->shape.model.tied || stage->shape.first == stage->shape.last || stage->shape.lora.rank)
         return CARVE_NONE;
     return stage->shape.first ? stage->at.embedding : stage->at.head;
 }

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 
+#include "gpu/model/adapter.h"
 #include "gpu/model/checkpoint.h"
 #include "gpu/model/fresh.h"
 #include "gpu/model/inside.h"
@@ -15,9 +16,18 @@
 
 #define PIECE ((int64_t)1 << 20) /* floats of the host buffer, at least the longest row (carve.c): 4 MiB */
 
-static void fresh_tensor(struct stage *stage, const struct carve_tensor *t, uint64_t seed, float *piece)
+/* The model's own weights, trained or not; mem_free. */
+static struct carve_tensor *list_weights(const struct stage *stage)
 {
-    float *weights = stage->weights + t->offset;
+    struct carve_weights at;
+    struct carve_tensor *tensors = mem_array((size_t)stage->at.block.tensors, sizeof *tensors);
+    carve_weights(&stage->shape, &at, tensors);
+    return tensors;
+}
+
+static void fresh_tensor(struct stage *stage, float *block, const struct carve_tensor *t, uint64_t seed, float *piece)
+{
+    float *weights = block + t->offset;
     int64_t total = t->rows * t->columns;
     if (t->deviation <= 0) {
         stage->ops->fill(stage->device, weights, t->deviation < 0 ? 0 : 1, total);
@@ -32,18 +42,31 @@ static void fresh_tensor(struct stage *stage, const struct carve_tensor *t, uint
     }
 }
 
-void stage_fresh(struct stage *stage, uint64_t seed)
+static void fresh_block(struct stage *stage, float *block, const struct carve_tensor *tensors, int count, uint64_t seed)
 {
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
-    for (int i = 0; i < stage->at.tensors; i++)
-        fresh_tensor(stage, &stage->tensors[i], seed, piece);
+    for (int i = 0; i < count; i++)
+        fresh_tensor(stage, block, &tensors[i], seed, piece);
     stage_changed(stage);
     mem_free(piece);
 }
 
+void stage_fresh(struct stage *stage, uint64_t seed)
+{
+    struct carve_tensor *tensors = list_weights(stage);
+    fresh_block(stage, stage->weights, tensors, stage->at.block.tensors, seed);
+    mem_free(tensors);
+}
+
+void stage_fresh_adapters(struct stage *stage, uint64_t seed)
+{
+    BUG_IF(!stage->shape.lora.rank);
+    fresh_block(stage, stage->trained, stage->tensors, stage->learned.tensors, seed);
+}
+
 /* `name`: whose values it starts with, mostly its own. */
-static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const struct carve_tensor *t, const char *name,
-                       float *piece, struct why *why)
+static int load_tensor(struct stage *stage, float *block, struct checkpoint *checkpoint, const struct carve_tensor *t,
+                       const char *name, float *piece, struct why *why)
 {
     int64_t rows_at_once = PIECE / t->columns;
     BUG_IF(rows_at_once < 1);
@@ -52,7 +75,7 @@ static int load_tensor(struct stage *stage, struct checkpoint *checkpoint, const
         int err = checkpoint_get_rows(checkpoint, name, t->dims, t->rows, t->columns, row, rows, piece, why);
         if (err)
             return err;
-        stage->ops->copy_in(stage->device, stage->weights + t->offset + row * t->columns, piece,
+        stage->ops->copy_in(stage->device, block + t->offset + row * t->columns, piece,
                             (size_t)(rows * t->columns) * sizeof *piece);
         stage->ops->finish(stage->device);
     }
@@ -105,25 +128,66 @@ int stage_load(struct stage *stage, const char *folder, struct why *why)
     if (err)
         return err;
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
-    for (int i = 0; i < stage->at.tensors && err == 0; i++) {
-        const struct carve_tensor *t = &stage->tensors[i];
+    struct carve_tensor *tensors = list_weights(stage);
+    for (int i = 0; i < stage->at.block.tensors && err == 0; i++) {
+        const struct carve_tensor *t = &tensors[i];
         bool own_now = shape.tied && !stage->shape.model.tied && t->offset == stage->at.head;
-        err = load_tensor(stage, checkpoint, t, own_now ? CARVE_EMBEDDING : t->name, piece, why);
+        err = load_tensor(stage, stage->weights, checkpoint, t, own_now ? CARVE_EMBEDDING : t->name, piece, why);
     }
     stage_changed(stage);
+    mem_free(tensors);
     mem_free(piece);
     checkpoint_close(checkpoint);
     return err;
 }
 
+int stage_load_adapters(struct stage *stage, const char *folder, struct why *why)
+{
+    struct checkpoint *checkpoint = NULL;
+    BUG_IF(!stage->shape.lora.rank);
+    int err = adapter_open(folder, &stage->shape.model, &stage->shape.lora, &checkpoint, why);
+    if (err)
+        return err;
+    float *piece = mem_array((size_t)PIECE, sizeof *piece);
+    for (int i = 0; i < stage->learned.tensors && !err; i++)
+        err = load_tensor(stage, stage->trained, checkpoint, &stage->tensors[i], stage->tensors[i].name, piece, why);
+    stage_moved(stage);
+    mem_free(piece);
+    checkpoint_close(checkpoint);
+    return err;
+}
+
+int stage_open(const struct ops *ops, struct device *device, const struct stage_shape *shape, const char *folder, const char *adapter,
+               struct stage **stage, struct why *why)
+{
+    struct stage_shape whole = *shape;
+    struct stage *opened = NULL;
+    int err = checkpoint_shape(folder, &whole.model, why);
+    whole.layers = whole.model.layers;
+    whole.first = whole.last = true;
+    if (!err && adapter)
+        err = adapter_read(adapter, &whole.lora, why);
+    if (!err)
+        err = stage_new(ops, device, &whole, &opened, why);
+    if (!err)
+        err = stage_load(opened, folder, why);
+    if (!err && adapter)
+        err = stage_load_adapters(opened, adapter, why);
+    if (err)
+        stage_free(opened);
+    else
+        *stage = opened;
+    return err;
+}
+
 int stage_tensor_count(const struct stage *stage)
 {
-    return stage->at.tensors;
+    return stage->learned.tensors;
 }
 
 static const struct carve_tensor *tensor_at(const struct stage *stage, int index)
 {
-    BUG_IF(index < 0 || index >= stage->at.tensors);
+    BUG_IF(index < 0 || index >= stage->learned.tensors);
     return &stage->tensors[index];
 }
 
@@ -137,7 +201,7 @@ void stage_tensor(const struct stage *stage, int index, struct tensor_info *info
 void stage_tensor_get(struct stage *stage, int index, float *out, bool gradient)
 {
     const struct carve_tensor *t = tensor_at(stage, index);
-    stage->ops->copy_out(stage->device, out, (gradient ? stage->gradients : stage->weights) + t->offset,
+    stage->ops->copy_out(stage->device, out, (gradient ? stage->gradients : stage->trained) + t->offset,
                          (size_t)(t->rows * t->columns) * sizeof *out);
     stage->ops->finish(stage->device);
 }
@@ -145,9 +209,9 @@ void stage_tensor_get(struct stage *stage, int index, float *out, bool gradient)
 void stage_tensor_set(struct stage *stage, int index, const float *in)
 {
     const struct carve_tensor *t = tensor_at(stage, index);
-    stage->ops->copy_in(stage->device, stage->weights + t->offset, in, (size_t)(t->rows * t->columns) * sizeof *in);
+    stage->ops->copy_in(stage->device, stage->trained + t->offset, in, (size_t)(t->rows * t->columns) * sizeof *in);
     stage->ops->finish(stage->device);
-    stage_changed(stage);
+    stage_moved(stage);
 }
 
 void stage_gradient_set(struct stage *stage, int index, const float *in)
@@ -161,13 +225,13 @@ uint64_t stage_hash(struct stage *stage)
 {
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
     uint64_t hash = HASH_START;
-    for (int i = 0; i < stage->at.tensors; i++) {
+    for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
         int64_t total = t->rows * t->columns;
         hash = hash_add(hash, t->name, strlen(t->name));
         for (int64_t done = 0; done < total;) {
             int64_t count = total - done < PIECE ? total - done : PIECE;
-            stage->ops->copy_out(stage->device, piece, stage->weights + t->offset + done, (size_t)count * sizeof *piece);
+            stage->ops->copy_out(stage->device, piece, stage->trained + t->offset + done, (size_t)count * sizeof *piece);
             stage->ops->finish(stage->device);
             hash = hash_add(hash, piece, (size_t)count * sizeof *piece);
             done += count;
@@ -181,19 +245,17 @@ uint64_t stage_hash(struct stage *stage)
 
 int64_t stage_word_count(const struct stage_shape *shape)
 {
-    struct carve_weights weights;
-    carve_weights(shape, &weights, NULL);
-    bool copy = shape->model.tied && shape->last && !shape->first;
-    return (int64_t)weights.parameters - (copy ? shape->model.vocabulary * shape->model.hidden : 0);
+    bool copy = shape->model.tied && shape->last && !shape->first && !shape->lora.rank;
+    return (int64_t)stage_memory(shape).trained - (copy ? shape->model.vocabulary * shape->model.hidden : 0);
 }
 
 void stage_words_get(struct stage *stage, uint16_t *words)
 {
-    for (int i = 0; i < stage->at.tensors; i++) {
+    for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
         if (t->offset == stage_tied_copy(stage))
             continue;
-        stage->ops->pack(stage->device, (uint8_t *)words, stage->weights + t->offset, t->rows, t->columns, FORMAT_BF16);
+        stage->ops->pack(stage->device, (uint8_t *)words, stage->trained + t->offset, t->rows, t->columns, FORMAT_BF16);
         words += t->rows * t->columns;
     }
     stage->ops->finish(stage->device);
@@ -201,15 +263,15 @@ void stage_words_get(struct stage *stage, uint16_t *words)
 
 void stage_words_set(struct stage *stage, const uint16_t *words)
 {
-    for (int i = 0; i < stage->at.tensors; i++) {
+    for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
         if (t->offset == stage_tied_copy(stage))
             continue;
-        stage->ops->unpack(stage->device, stage->weights + t->offset, (const uint8_t *)words, t->rows, t->columns, FORMAT_BF16);
+        stage->ops->unpack(stage->device, stage->trained + t->offset, (const uint8_t *)words, t->rows, t->columns, FORMAT_BF16);
         words += t->rows * t->columns;
     }
     stage->ops->finish(stage->device);
-    stage_changed(stage);
+    stage_moved(stage);
 }
 
 /* ---- out ---- */
@@ -220,7 +282,7 @@ static int save_tensor(struct stage *stage, const struct carve_tensor *t, struct
     int err = 0;
     for (int64_t done = 0; done < total && !err; done += PIECE) {
         int64_t count = total - done < PIECE ? total - done : PIECE;
-        stage->ops->copy_out(stage->device, piece, stage->weights + t->offset + done, (size_t)count * sizeof *piece);
+        stage->ops->copy_out(stage->device, piece, stage->trained + t->offset + done, (size_t)count * sizeof *piece);
         stage->ops->finish(stage->device);
         err = safetensors_add(out, piece, count, why);
     }
@@ -229,15 +291,15 @@ static int save_tensor(struct stage *stage, const struct carve_tensor *t, struct
 
 int stage_save(struct stage *stage, const char *path, uint64_t *bytes, uint64_t *hash, struct why *why)
 {
-    struct safetensors_entry *entries = mem_array((size_t)stage->at.tensors, sizeof *entries);
+    struct safetensors_entry *entries = mem_array((size_t)stage->learned.tensors, sizeof *entries);
     struct safetensors_out *out = NULL;
     size_t count = 0;
-    for (int i = 0; i < stage->at.tensors; i++)
+    for (int i = 0; i < stage->learned.tensors; i++)
         if (stage->tensors[i].offset != stage_tied_copy(stage))
             carve_entry(&stage->tensors[i], &entries[count++]);
     int err = safetensors_create(path, entries, count, WEIGHTS_F32, NULL, &out, why);
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
-    for (int i = 0; i < stage->at.tensors && !err; i++)
+    for (int i = 0; i < stage->learned.tensors && !err; i++)
         if (stage->tensors[i].offset != stage_tied_copy(stage))
             err = save_tensor(stage, &stage->tensors[i], out, piece, why);
     if (!err)

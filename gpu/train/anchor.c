@@ -15,25 +15,12 @@
 #define LETTERS 64
 #define IDLE_LOOK_NS (500 * CLOCK_MS)
 
-static struct stage_shape whole_shape(const struct profile *profile)
-{
-    return (struct stage_shape){.model = shape_of_profile(profile),
-                                .layers = profile->layers,
-                                .first = true,
-                                .last = true,
-                                .sequences = profile->micro_batch,
-                                .tokens = profile->sequence,
-                                .slots = 1,
-                                .judges = true,
-                                .half_products = profile->precision == PRECISION_BF16};
-}
-
 /* ---- life ---- */
 
 int anchor_new(const struct compute_settings *settings, struct anchor **anchor, struct why *why)
 {
     const struct wire_assign *assign = &settings->assign;
-    struct stage_shape shape = whole_shape(&settings->profile);
+    struct stage_shape shape = pass_shape(&settings->profile);
     int err = stage_check(&shape, why);
     if (!err && (assign->stages < 1 || assign->replicas < 1 || assign->stages * assign->replicas > PROFILE_MAX_STAGES))
         err = why_set(why, ERR_INVALID, "%u replicas of %u stages: no such run", assign->replicas, assign->stages);
@@ -53,7 +40,7 @@ int anchor_new(const struct compute_settings *settings, struct anchor **anchor, 
 void anchor_bounds(const struct anchor *anchor, size_t *letters, size_t *bytes)
 {
     const struct profile *profile = &anchor->settings.profile;
-    struct stage_shape shape = whole_shape(profile);
+    struct stage_shape shape = pass_shape(profile);
     int count = matrices_count(&shape);
     size_t sum = 0;
     struct matrix *matrices = mem_array((size_t)count, sizeof *matrices);
@@ -80,7 +67,7 @@ static void *anchor_thread(void *arg)
                                  .bytes = strlen(why.text)};
         mail_send(anchor->mail, &letter, NULL);
     } else {
-        struct stage_shape shape = whole_shape(&anchor->settings.profile);
+        struct stage_shape shape = pass_shape(&anchor->settings.profile);
         struct wire_ready ready = {
             .state = READY_LOADED, .parameters = (uint64_t)model_parameters(&shape), .memory_bytes = anchor->memory_bytes};
         pass_tell(anchor, WIRE_READY, &ready, 0);

@@ -49,6 +49,7 @@ struct anchor {
 };
 
 /* ---- anchor_pass.c ---- */
+struct stage_shape pass_shape(const struct profile *profile); /* of the whole model */
 int pass_load(struct anchor *anchor, struct why *why);
 void pass_free(struct anchor *anchor);
 /* Everything about the newest version. 0, or ERR_GONE: an order came. */

@@ -97,10 +97,10 @@ static int load_matrices(struct anchor *anchor, const struct stage_shape *shape,
     return 0;
 }
 
-int pass_load(struct anchor *anchor, struct why *why)
+struct stage_shape pass_shape(const struct profile *profile)
 {
-    const struct profile *profile = &anchor->settings.profile;
-    struct stage_shape shape = {.model = shape_of_profile(profile),
+    return (struct stage_shape){.model = shape_of_profile(profile),
+                                .lora = shape_lora(profile),
                                 .layers = profile->layers,
                                 .first = true,
                                 .last = true,
@@ -110,8 +110,23 @@ int pass_load(struct anchor *anchor, struct why *why)
                                 .judges = true,
                                 .half_products = profile->precision == PRECISION_BF16,
                                 .apart = profile->data_documents == DOCUMENTS_APART};
+}
+
+/* Snapshots bring all weights, or, with LoRA, the adapters alone: the rest stays what it was. */
+static int load_frozen(struct anchor *anchor, struct why *why)
+{
+    const struct profile *profile = &anchor->settings.profile;
+    return profile->lora_rank ? shape_begin(anchor->model, profile, why) : 0;
+}
+
+int pass_load(struct anchor *anchor, struct why *why)
+{
+    const struct profile *profile = &anchor->settings.profile;
+    struct stage_shape shape = pass_shape(profile);
     size_t windows = (size_t)(profile->micro_batch * (profile->sequence + 1));
     int err = load_model(anchor, &shape, why);
+    if (!err)
+        err = load_frozen(anchor, why);
     if (!err)
         err = load_matrices(anchor, &shape, why);
     if (!err)
@@ -329,14 +344,15 @@ static int stage_of_layer(const struct anchor *anchor, int layer, int *first, in
 static int send_directions(struct anchor *anchor, uint64_t version, double factor, uint64_t learned)
 {
     const struct wire_assign *assign = &anchor->settings.assign;
-    int err = 0, first, layers;
+    const struct stage_shape shape = pass_shape(&anchor->settings.profile);
+    int err = 0, first, layers, of_layer = matrices_of_layer(&shape);
     for (int i = 0; i < anchor->count && !err; i++) {
         struct anchor_matrix *matrix = &anchor->matrices[i];
         int stage = stage_of_layer(anchor, matrix->is.layer, &first, &layers);
         struct wire_basis basis = {.version = version,
                                    .tokens = learned,
-                                   .matrix = (uint16_t)(i - first * MATRICES_OF_LAYER),
-                                   .matrices = (uint16_t)(layers * MATRICES_OF_LAYER)};
+                                   .matrix = (uint16_t)(i - first * of_layer),
+                                   .matrices = (uint16_t)(layers * of_layer)};
         find_directions(anchor, matrix, factor, &basis);
         tell_spectrum(anchor, matrix, &basis);
         for (int replica = 0; replica < assign->replicas && !err; replica++) {
@@ -399,10 +415,7 @@ static int write_lifeboat(struct anchor *anchor, uint64_t version, struct why *w
 
 static uint64_t take_version(struct anchor *anchor)
 {
-    struct stage_shape shape = {.model = shape_of_profile(&anchor->settings.profile),
-                                .layers = anchor->settings.profile.layers,
-                                .first = true,
-                                .last = true};
+    struct stage_shape shape = pass_shape(&anchor->settings.profile);
     uint64_t version;
     const uint16_t *words = assembly_lock(anchor->assembly, &version);
     stage_words_set(anchor->model, words);

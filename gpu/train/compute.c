@@ -74,6 +74,7 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
     int64_t still = profile->frozen - assign->first_layer;
     return (struct stage_shape){
         .model = shape_of_profile(profile),
+        .lora = shape_lora(profile),
         .first_layer = assign->first_layer,
         .layers = assign->layers,
         .still = still < 0 ? 0 : still < assign->layers ? still : assign->layers,
@@ -185,10 +186,7 @@ static int load_weights(struct compute *compute, struct why *why)
     if (err)
         return err;
     compute->memory_bytes += stage_memory(&shape).total;
-    if (profile->model_path[0])
-        return stage_load(compute->model, profile->model_path, why);
-    stage_fresh(compute->model, (uint64_t)profile->seed);
-    return 0;
+    return shape_begin(compute->model, profile, why);
 }
 
 static int load(struct compute *compute, struct why *why)

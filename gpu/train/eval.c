@@ -15,9 +15,9 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 
-#define USAGE                                                                                                              \
-    "eval FOLDER FILE... [--sequence 512] [--windows N] [--answers N] [--tokens 256] [--template plain] [--skip-bad-lines] " \
-    "[--json]"
+#define USAGE                                                                                                                \
+    "eval FOLDER FILE... [--adapter FOLDER] [--sequence 512] [--windows N] [--answers N] [--tokens 256] [--template plain] " \
+    "[--skip-bad-lines] [--json]"
 
 struct showing {
     bool terminal, open;
@@ -91,6 +91,7 @@ static int read_words(int count, char **words, struct wish *wish, struct why *wh
     *judge = (struct judge){.sequence = 512, .tokens = 256};
     wish->template = "plain";
     const struct offline_option options[] = {
+        {"--adapter", .text = &judge->adapter},
         {"--sequence", .whole = &judge->sequence, .least = 1, .most = 1 << 20},
         {"--windows", .whole = &judge->windows, .least = 1, .most = 1 << 30},
         {"--answers", .whole = &judge->questions, .least = 1, .most = 1 << 30},

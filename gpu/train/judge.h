@@ -11,6 +11,7 @@
 struct judge {
     const struct offline *offline;
     const char *folder, *paths; /* the model; what to judge it by, as data.path is written */
+    const char *adapter;        /* a PEFT folder; NULL = none */
     enum chat_template template;
     bool skip_bad_lines;
     uint64_t sequence, windows; /* of the loss: tokens of a window; how many, spread evenly, 0 = all, side by side */

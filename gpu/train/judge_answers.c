@@ -64,7 +64,7 @@ static int make_room(struct asking *a, struct why *why)
     generator_free(a->generator);
     a->generator = NULL;
     a->context = wanted + wanted / 2;
-    int err = generator_new(judge->offline->ops, judge->offline->device, judge->folder, a->context, &a->generator, why);
+    int err = generator_new(judge->offline->ops, judge->offline->device, judge->folder, judge->adapter, a->context, &a->generator, why);
     if (!err && !a->logits)
         a->logits = mem_array((size_t)generator_shape(a->generator)->vocabulary, sizeof *a->logits);
     return err;

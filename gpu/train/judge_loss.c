@@ -38,15 +38,13 @@ static int open_corpus(const struct judge *judge, const struct model_shape *mode
     return corpus_open(&settings, corpus, why);
 }
 
-static int open_stage(struct judging *j, const struct model_shape *model, struct why *why)
+static int open_stage(struct judging *j, struct why *why)
 {
     const struct judge *judge = j->judge;
     int64_t tokens = (int64_t)judge->sequence;
     j->sequences = tokens < ROWS ? ROWS / tokens : 1;
-    struct stage_shape shape = {.model = *model, .layers = model->layers, .first = true, .last = true, .sequences = j->sequences,
-                                .tokens = tokens, .slots = 1, .frozen = true};
-    int err = stage_new(judge->offline->ops, judge->offline->device, &shape, &j->stage, why);
-    return err ? err : stage_load(j->stage, judge->folder, why);
+    const struct stage_shape shape = {.sequences = j->sequences, .tokens = tokens, .slots = 1, .frozen = true};
+    return stage_open(judge->offline->ops, judge->offline->device, &shape, judge->folder, judge->adapter, &j->stage, why);
 }
 
 /* Where window i of all begins. */
@@ -115,7 +113,7 @@ int judge_loss(const struct judge *judge, struct judge_loss *result, struct why 
         err = why_set(why, ERR_INVALID, "%s has %" PRIu64 " tokens; a window needs %" PRIu64, judge->paths, corpus_count(j.corpus),
                       judge->windows ? judge->sequence + 1 : 2);
     if (!err)
-        err = open_stage(&j, &model, why);
+        err = open_stage(&j, why);
     if (!err) {
         size_t rows = (size_t)j.sequences * judge->sequence;
         j.inputs = mem_array(rows, sizeof *j.inputs);

@@ -6,38 +6,39 @@
 #include "gpu/model/carve.h"
 #include "ssh/base/mem.h"
 
+/* "model.layers.3.self_attn.q_proj.weight", "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight" */
 static int class_of(const char *name)
 {
     static const char *const names[MATRIX_CLASSES] = {
-        [MATRIX_Q] = "q_proj.weight",      [MATRIX_K] = "k_proj.weight",       [MATRIX_V] = "v_proj.weight",
-        [MATRIX_O] = "o_proj.weight",      [MATRIX_GATE] = "gate_proj.weight", [MATRIX_UP] = "up_proj.weight",
-        [MATRIX_DOWN] = "down_proj.weight"};
-    const char *dot = strrchr(name, '.');
-    while (dot && dot > name && dot[-1] != '.')
-        dot--;
-    for (int i = 0; dot && i < MATRIX_CLASSES; i++)
-        if (strcmp(dot, names[i]) == 0)
+        [MATRIX_Q] = ".q_proj.",      [MATRIX_K] = ".k_proj.",       [MATRIX_V] = ".v_proj.",
+        [MATRIX_O] = ".o_proj.",      [MATRIX_GATE] = ".gate_proj.", [MATRIX_UP] = ".up_proj.",
+        [MATRIX_DOWN] = ".down_proj."};
+    for (int i = 0; i < MATRIX_CLASSES; i++)
+        if (strstr(name, names[i]))
             return i;
     return -1;
 }
 
+int matrices_of_layer(const struct stage_shape *shape)
+{
+    return shape->lora.rank ? 2 * __builtin_popcount(shape->lora.targets) : MATRIX_CLASSES;
+}
+
 int matrices_count(const struct stage_shape *shape)
 {
-    return (int)shape->layers * MATRICES_OF_LAYER;
+    return (int)shape->layers * matrices_of_layer(shape);
 }
 
 void matrices_list(const struct stage_shape *shape, struct matrix *matrices)
 {
-    struct carve_weights weights;
+    struct carve_block block;
+    struct carve_tensor *tensors = carve_trained(shape, &block);
     int count = 0, most = matrices_count(shape);
-    carve_weights(shape, &weights, NULL);
-    struct carve_tensor *tensors = mem_array((size_t)weights.tensors, sizeof *tensors);
-    carve_weights(shape, &weights, tensors);
-    for (int i = 0; i < weights.tensors; i++) {
-        int found = class_of(tensors[i].name), layer = 0;
+    for (int i = 0; i < block.tensors; i++) {
+        int found = tensors[i].dims == 2 ? class_of(tensors[i].name) : -1, layer = 0;
         if (found < 0)
             continue;
-        BUG_IF(count == most || tensors[i].dims != 2 || sscanf(tensors[i].name, "model.layers.%d.", &layer) != 1);
+        BUG_IF(count == most || sscanf(strstr(tensors[i].name, "model.layers."), "model.layers.%d.", &layer) != 1);
         matrices[count++] = (struct matrix){i, layer, found, tensors[i].rows, tensors[i].columns};
     }
     if (count != most)

@@ -15,10 +15,11 @@
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 
-#define USAGE "sample FOLDER PROMPT [--tokens 128] [--temperature 0] [--top-p 1] [--seed 1]"
+#define USAGE \
+    "sample FOLDER PROMPT [--adapter FOLDER] [--tokens 128] [--temperature 0] [--top-p 1] [--seed 1]"
 
 struct wish {
-    const char *folder, *prompt;
+    const char *folder, *adapter, *prompt;
     uint64_t tokens, seed;
     double temperature, top_p;
 };
@@ -27,6 +28,7 @@ static int read_words(int count, char **words, struct wish *wish, struct why *wh
 {
     *wish = (struct wish){.tokens = 128, .seed = 1, .top_p = 1};
     const struct offline_option options[] = {
+        {"--adapter", .text = &wish->adapter},
         {"--tokens", .whole = &wish->tokens, .most = 1 << 20},
         {"--seed", .whole = &wish->seed, .most = UINT32_MAX},
         {"--temperature", .real = &wish->temperature, .most = 100},
@@ -131,7 +133,8 @@ static int sample(const struct wish *wish, const struct offline *offline, struct
     if (!err && ids.count == 0)
         err = why_set(why, ERR_INVALID, "the prompt is empty; give at least one word to go on from");
     if (!err)
-        err = generator_new(offline->ops, offline->device, wish->folder, (int64_t)(ids.count + wish->tokens), &w.generator, why);
+        err = generator_new(offline->ops, offline->device, wish->folder, wish->adapter, (int64_t)(ids.count + wish->tokens),
+                            &w.generator, why);
     if (!err && !model_ids_fit(generator_shape(w.generator), ids.ids, (int64_t)ids.count))
         err = why_set(why, ERR_INVALID, "the tokenizer of %s has tokens that its model does not have", wish->folder);
     if (!err) {

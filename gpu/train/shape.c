@@ -30,6 +30,22 @@ struct model_shape shape_of_profile(const struct profile *p)
     return shape;
 }
 
+_Static_assert((int)PROFILE_LORA_DOWN == (int)LORA_DOWN && (int)PROFILE_LORA_O == (int)LORA_O,
+               "the settings' letters and the model's targets have one order");
+
+struct lora_shape shape_lora(const struct profile *p)
+{
+    struct lora_shape none = {.rank = 0};
+    return p->lora_rank ? (struct lora_shape){p->lora_rank, (float)p->lora_alpha, profile_lora_targets(p->lora_targets)} : none;
+}
+
+void shape_lora_to_profile(const struct lora_shape *lora, struct profile *profile)
+{
+    profile->lora_rank = lora->rank;
+    profile->lora_alpha = checkpoint_number(lora->alpha);
+    profile_lora_letters(lora->targets, profile->lora_targets, sizeof profile->lora_targets);
+}
+
 void shape_to_profile(const struct model_shape *shape, struct profile *profile)
 {
     profile->hidden = shape->hidden;
@@ -68,6 +84,26 @@ const char *const *shape_rows(void)
 
 _Static_assert((int)MOMENTS_BF16 == (int)STAGE_MOMENTS_BF16 && (int)MOMENTS_FP8 == (int)STAGE_MOMENTS_FP8,
                "the table of settings and the model have one order");
+
+const char *const *shape_lora_rows(void)
+{
+    static const char *const names[] = {"lora.rank", "lora.alpha", "lora.targets", NULL};
+    return names;
+}
+
+int shape_begin(struct stage *stage, const struct profile *profile, struct why *why)
+{
+    int err = 0;
+    if (profile->model_path[0])
+        err = stage_load(stage, profile->model_path, why);
+    else
+        stage_fresh(stage, (uint64_t)profile->seed);
+    if (!err && profile->lora_path[0])
+        err = stage_load_adapters(stage, profile->lora_path, why);
+    else if (!err && profile->lora_rank)
+        stage_fresh_adapters(stage, (uint64_t)profile->seed);
+    return err;
+}
 
 _Static_assert((int)CODEC_HYBRID == (int)CODEC_KIND_HYBRID && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
                    (int)REFERENCE_TOKENS == (int)CODEC_REFERENCE_TOKENS,

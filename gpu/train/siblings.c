@@ -63,11 +63,9 @@ static int64_t layer_of(const char *name)
 
 void siblings_list(const struct profile *profile, const struct stage_shape *shape, struct siblings_list *list)
 {
-    struct carve_weights at;
+    struct carve_block at;
     struct fragments fragments = fragments_of(profile);
-    carve_weights(shape, &at, NULL);
-    struct carve_tensor *tensors = mem_array((size_t)at.tensors, sizeof *tensors);
-    carve_weights(shape, &at, tensors);
+    struct carve_tensor *tensors = carve_trained(shape, &at);
     *list = (struct siblings_list){.index = mem_array((size_t)at.tensors, sizeof *list->index),
                           .tensors = mem_array((size_t)at.tensors, sizeof *list->tensors),
                           .settings = {.fragments = (int)profile->sync_fragments,

@@ -17,7 +17,7 @@
 
 int64_t tied_count(const struct profile *profile, int stages)
 {
-    return profile->head_tie == HEAD_TIED && stages > 1 ? profile->vocabulary * profile->hidden : 0;
+    return profile->head_tie == HEAD_TIED && stages > 1 && !profile->lora_rank ? profile->vocabulary * profile->hidden : 0;
 }
 
 int64_t tied_pieces(const struct profile *profile, int stages)

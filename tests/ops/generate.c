@@ -86,7 +86,7 @@ static void cached_is_uncached(void **state)
         struct why why = {0};
         snprintf(folder, sizeof folder, FIXTURES "/%s", families[f]);
         write_slowly(folder, ids, slow);
-        if (generator_new(cpu.ops, cpu.device, folder, CONTEXT, &generator, &why) != 0)
+        if (generator_new(cpu.ops, cpu.device, folder, NULL, CONTEXT, &generator, &why) != 0)
             fail_msg("%s", why.text);
         for (int piece = 1; piece <= PROMPT; piece++) { /* the prompt in pieces of one, two, … */
             generator_rewind(generator);
@@ -111,10 +111,10 @@ static void a_window_ends_the_text(void **state)
     (void)state;
     struct generator *generator;
     struct why why = {0};
-    assert_int_equal(generator_new(cpu.ops, cpu.device, FIXTURES "/mistral", 25, &generator, &why), ERR_INVALID);
+    assert_int_equal(generator_new(cpu.ops, cpu.device, FIXTURES "/mistral", NULL, 25, &generator, &why), ERR_INVALID);
     assert_non_null(strstr(why.text, "fewer tokens"));
     why = (struct why){0};
-    assert_int_equal(generator_new(cpu.ops, cpu.device, FIXTURES "/nothing", 25, &generator, &why), ERR_ABSENT);
+    assert_int_equal(generator_new(cpu.ops, cpu.device, FIXTURES "/nothing", NULL, 25, &generator, &why), ERR_ABSENT);
 }
 
 /* 100,000 throws: shares within four standard deviations of what they should be. */

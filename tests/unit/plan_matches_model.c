@@ -43,6 +43,8 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->recompute = dice_below(dice, 2);
     p->precision = (int)dice_below(dice, 2);
     p->moments = (int)dice_below(dice, 3);
+    p->lora_rank = dice_below(dice, 2) ? 16 * between(dice, 1, 4) : 0; /* fills lines: what the plan does not count is their gaps */
+    profile_lora_letters(1 + (uint32_t)dice_below(dice, (1 << LORA_TARGETS) - 1), p->lora_targets, sizeof p->lora_targets);
     p->data_documents = (int)dice_below(dice, 2);
     p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
     p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
@@ -57,7 +59,7 @@ static void random_profile(struct dice *dice, struct profile *p)
 static struct stage_shape shape_of(const struct profile *p, const struct plan_stage *stage)
 {
     return (struct stage_shape){
-        .model = shape_of_profile(p),
+        .model = shape_of_profile(p), .lora = shape_lora(p),
         .first_layer = stage->first_layer, .layers = stage->layers,
         .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
         .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,
@@ -104,6 +106,7 @@ static void memory(void **state)
             assert_int_equal(stage_check(&shape, &why), 0);
             struct stage_memory real = stage_memory(&shape);
             assert_int_equal(stage->parameters, real.parameters);
+            assert_int_equal(stage->trained, real.trained);
             check_near("weights", stage->weights_bytes, real.weights);
             check_near("gradients", stage->gradients_bytes, real.gradients);
             check_near("optimizer", stage->optimizer_bytes, real.optimizer);

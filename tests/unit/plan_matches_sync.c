@@ -26,7 +26,7 @@ static void set(const char *name, const char *value)
 static struct stage_shape shape_of(const struct plan_stage *stage)
 {
     return (struct stage_shape){
-        .model = shape_of_profile(&profile),
+        .model = shape_of_profile(&profile), .lora = shape_lora(&profile),
         .first_layer = stage->first_layer, .layers = stage->layers, .first = stage->stage == 0, .last = stage->stage == profile.stages - 1,
         .sequences = 1, .tokens = 2, .slots = 1};
 }
@@ -106,6 +106,10 @@ static void test_bytes_and_memory(void **state)
                         set("sync.payload", payloads[i]);
                         set("sync.table", tables[t]);
                         set("sync.power", two_sided ? "two-sided" : "alternating");
+                        set("lora.rank", "0");
+                        check_all();
+                        set("lora.rank", tied ? "3" : "1");
+                        set("lora.targets", stages == 2 ? "q,v" : "k,o,gate,up,down");
                         check_all();
                     }
 }

@@ -25,6 +25,8 @@ static const struct args_option options[] = {
     {OPTION_ONCE, "once", 0, NULL, "print a view of the screen as text, once"},
     {OPTION_READ_ONLY, "read-only", 0, NULL, "only look: keys that change a run do nothing"},
     {OPTION_DTYPE, "dtype", 0, "FORMAT", "of the weights: f32, bf16 or f16 (default: as the model came, else f32)"},
+    {OPTION_MERGE, "merge", 0, NULL, "of a run with LoRA: the whole model instead of its adapters"},
+    {OPTION_ADAPTER, "adapter", 0, "FOLDER", "a PEFT adapter that belongs to the model"},
     {OPTION_TOKENS, "tokens", 0, "N", "how many to write at most (default 128; 256 for an answer)"},
     {OPTION_TEMPERATURE, "temperature", 0, "T", "0 always takes the most likely token (default), 1 as the model says"},
     {OPTION_TOP_P, "top-p", 0, "P", "choose among the likeliest tokens that have this share together"},
@@ -62,7 +64,7 @@ static const struct args_option *find_letter(char letter)
     return NULL;
 }
 
-static int unknown_option(const char *word, uint32_t allowed, struct why *why)
+static int unknown_option(const char *word, uint64_t allowed, struct why *why)
 {
     const char *names[sizeof options / sizeof *options];
     size_t count = 0;
@@ -90,15 +92,12 @@ static int take_color(const char *value, struct args *args, struct why *why)
 static int take_option(const struct args_option *option, const char *value, struct args *args, struct why *why)
 {
     args->options |= option->bit;
-    args->values[__builtin_ctz(option->bit)] = value;
+    args->values[__builtin_ctzll(option->bit)] = value;
     switch (option->bit) {
     case OPTION_COLOR:
         return take_color(value, args, why);
     case OPTION_FROM:
         args->from = value;
-        return 0;
-    case OPTION_DTYPE:
-        args->dtype = value;
         return 0;
     case OPTION_VERBOSE:
         args->verbose++;
@@ -159,7 +158,7 @@ static int take_word(const char *word, struct args *args, struct why *why)
 /* What only the whole line can tell: options that belong to other commands, and the number of words. */
 static int check(const struct args *args, struct why *why)
 {
-    uint32_t allowed = OPTIONS_GLOBAL | (args->command ? args->command->options : 0);
+    uint64_t allowed = OPTIONS_GLOBAL | (args->command ? args->command->options : 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (!(args->options & options[i].bit & ~allowed))
             continue;

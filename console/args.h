@@ -46,11 +46,13 @@ enum option {
     OPTION_ACCEPT_NEW = 1 << 28,
     OPTION_ONCE = 1 << 29,
     OPTION_READ_ONLY = 1 << 30,
+    OPTION_MERGE = 1L << 31,
+    OPTION_ADAPTER = 1L << 32,
 };
 #define OPTIONS_GLOBAL (OPTION_COLOR | OPTION_PLAIN | OPTION_ASCII | OPTION_VERBOSE | OPTION_VERSION | OPTION_HELP)
 
 struct args_option {
-    uint32_t bit;
+    uint64_t bit;
     const char *name;  /* "json", written "--json" */
     char letter;       /* 'f', or 0 */
     const char *value; /* "WHEN" when it takes one, else NULL */
@@ -62,12 +64,11 @@ enum args_color { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
 
 struct args {
     const struct command *command; /* NULL: bare `kedge` */
-    uint32_t options;              /* enum option bits that were given */
+    uint64_t options;              /* enum option bits that were given */
     enum args_color color;
     int verbose;                   /* how often -v */
     const char *from;              /* --from TEMPLATE */
-    const char *dtype;             /* --dtype FORMAT */
-    const char *values[32];        /* what was given to each option that takes a value, by the number of its bit */
+    const char *values[64];        /* what was given to each option that takes a value, by the number of its bit */
     const char *words[ARGS_MOST];  /* what stands behind the command; points into argv */
     int word_count;
 };

@@ -173,7 +173,7 @@ static void report_hosts(const char *file, const struct inspect_host *hosts, int
 /* What a host without anything of ours would have to take. */
 static uint64_t count_needed(const struct profile *profile)
 {
-    struct parcel parcels[3];
+    struct parcel parcels[4];
     char value[64];
     uint64_t bytes = 0;
     struct why why = {0};
@@ -182,7 +182,9 @@ static uint64_t count_needed(const struct profile *profile)
     parcel_text(profile, &parcels[1], value, sizeof value, &why);
     if (profile->model_path[0])
         parcel_checkpoint(profile, &parcels[2], &why);
-    for (int i = 0; i < 3; i++) {
+    if (profile->lora_path[0])
+        parcel_adapter(profile, &parcels[3], &why);
+    for (size_t i = 0; i < sizeof parcels / sizeof *parcels; i++) {
         bytes += parcels[i].bytes;
         parcel_clear(&parcels[i]);
     }

@@ -151,23 +151,25 @@ static const struct command commands[] = {
         .details = "A snapshot is taken at the next step boundary, or when the one on its way is whole. Returns when the anchor has all of it.",
     },
     {
-        .name = "export", .arguments = "RUN DIR", .least = 2, .most = 2, .options = OPTION_DTYPE, .function = worker_export,
-        .help = "the newest weights as a Hugging Face folder",
+        .name = "export", .arguments = "RUN DIR", .least = 2, .most = 2, .options = OPTION_DTYPE | OPTION_MERGE,
+        .function = worker_export, .help = "the newest weights as a Hugging Face folder",
         .details = "Joins the newest whole set of weights, of a run that is going or over, with config.json, the generation config and "
                    "the tokenizer's files of the model that the run began with, so that transformers loads DIR as it is. DIR must not be "
                    "there, or be empty; it appears when all of it is written.\n\n"
+                   "Of a run with LoRA DIR gets the adapter as PEFT keeps it, or with --merge the whole model that it makes.\n\n"
                    "What stands on hosts over SSH is brought into the run's folder first; what is here already is not sent again.",
     },
     {
         .name = "sample", .arguments = "MODEL_DIR PROMPT", .least = 2, .most = 2,
-        .options = OPTION_TOKENS | OPTION_TEMPERATURE | OPTION_TOP_P | OPTION_SEED, .function = worker_sample,
+        .options = OPTION_ADAPTER | OPTION_TOKENS | OPTION_TEMPERATURE | OPTION_TOP_P | OPTION_SEED, .function = worker_sample,
         .help = "text from a checkpoint, to see that it works",
         .details = "The prompt and what the model writes behind it, computed on the processor of this machine. The tokenizer is "
                    "MODEL_DIR/tokenizer.json; without one every byte is a token. Writing ends with the token that ends a text.",
     },
     {
         .name = "eval", .arguments = "MODEL_DIR DATA...", .least = 2, .most = -1,
-        .options = OPTION_SEQUENCE | OPTION_WINDOWS | OPTION_ANSWERS | OPTION_TOKENS | OPTION_TEMPLATE | OPTION_SKIP_BAD_LINES | OPTION_JSON,
+        .options = OPTION_ADAPTER | OPTION_SEQUENCE | OPTION_WINDOWS | OPTION_ANSWERS | OPTION_TOKENS | OPTION_TEMPLATE |
+                   OPTION_SKIP_BAD_LINES | OPTION_JSON,
         .function = worker_eval, .help = "how good a checkpoint is on some data",
         .details = "Mean loss and perplexity over the tokens of DATA that would be learned, in windows of a fixed length; DATA is what "
                    "data.path of a profile may be. With --answers the model also reads questions of a .jsonl file and writes: an answer is "

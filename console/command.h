@@ -19,7 +19,7 @@ struct command {
     const char *name;
     const char *arguments;     /* "RUN KEY=VALUE…" as people read it */
     int least, most;           /* how many words; most −1 = any number */
-    uint32_t options;          /* enum option bits besides the global ones */
+    uint64_t options;          /* enum option bits besides the global ones */
     const char *help;          /* one line */
     const char *details;       /* paragraphs for `kedge help COMMAND` and the manual, separated by an empty line */
     int (*function)(const struct args *args, const struct style *style); /* exit code */

@@ -22,6 +22,29 @@ static int become(const char **argv, struct why *why)
     return why_errno(why, "cannot run %s", program);
 }
 
+/* The command's options as they were given, and its words from number `rest` on, behind words that are part of its name. */
+static int pass_on(const struct args *args, const char *const *name, int rest)
+{
+    const char *argv[8 + 2 * 64 + ARGS_MOST + 1] = {NULL, args->command->name};
+    size_t count = 2, known;
+    const struct args_option *options = args_options(&known);
+    struct why why = {0};
+    while (*name)
+        argv[count++] = *name++;
+    for (size_t i = 0; i < known; i++) {
+        if (!(args->options & options[i].bit & args->command->options))
+            continue;
+        argv[count++] = mem_format("--%s", options[i].name);
+        if (options[i].value)
+            argv[count++] = args->values[__builtin_ctzll(options[i].bit)];
+    }
+    argv[count++] = "--";
+    for (int i = rest; i < args->word_count; i++)
+        argv[count++] = args->words[i];
+    become(argv, &why);
+    return visit_fail(&why);
+}
+
 int worker_export(const struct args *args, const struct style *style)
 {
     struct why why = {0};
@@ -29,48 +52,23 @@ int worker_export(const struct args *args, const struct style *style)
     (void)style;
     if (runs_find(args->words[0], folder, sizeof folder, &why) != 0 || bring_set(args->words[0], &why) != 0)
         return visit_fail(&why);
-    const char *argv[] = {NULL, "export", "--folder", folder, args->words[1], args->dtype ? "--dtype" : NULL, args->dtype, NULL};
-    become(argv, &why);
-    return visit_fail(&why);
-}
-
-/* The command's words and options as they were given; `first` words stand before the options, they are part of its name. */
-static int pass_on(const struct args *args, int first)
-{
-    const char *argv[3 + 2 * 32 + ARGS_MOST + 1] = {NULL, args->command->name};
-    size_t count = 2, known;
-    const struct args_option *options = args_options(&known);
-    struct why why = {0};
-    for (int i = 0; i < first; i++)
-        argv[count++] = args->words[i];
-    for (size_t i = 0; i < known; i++) {
-        if (!(args->options & options[i].bit & args->command->options))
-            continue;
-        argv[count++] = mem_format("--%s", options[i].name);
-        if (options[i].value)
-            argv[count++] = args->values[__builtin_ctz(options[i].bit)];
-    }
-    argv[count++] = "--";
-    for (int i = first; i < args->word_count; i++)
-        argv[count++] = args->words[i];
-    become(argv, &why);
-    return visit_fail(&why);
+    return pass_on(args, (const char *const[]){"--folder", folder, NULL}, 1);
 }
 
 int worker_sample(const struct args *args, const struct style *style)
 {
     (void)style;
-    return pass_on(args, 0);
+    return pass_on(args, (const char *const[]){NULL}, 0);
 }
 
 int worker_eval(const struct args *args, const struct style *style)
 {
     (void)style;
-    return pass_on(args, 0);
+    return pass_on(args, (const char *const[]){NULL}, 0);
 }
 
 int worker_data(const struct args *args, const struct style *style)
 {
     (void)style;
-    return pass_on(args, 1);
+    return pass_on(args, (const char *const[]){args->words[0], NULL}, 1);
 }

@@ -153,6 +153,24 @@ static const struct field rows[] = {
      .initial = "1e-05", .applier = APPLIES_ALL_STAGES, IN_RUN(norm_epsilon),
      .help = "Added to the mean square in every norm, against division by zero."},
 
+    {.section = "lora", .key = "rank", .type = FIELD_INTEGER, .unit = "", .minimum = 0, .maximum = 1024, .initial = "0",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(lora_rank),
+     .help = "Rank of the adapters. With them model.path stays as it is: only they are trained, synchronised, sent to the anchor "
+             "and saved. 0 trains all weights."},
+    {.section = "lora", .key = "alpha", .type = FIELD_REAL, .unit = "", .minimum = 1e-06, .maximum = 1e6, .initial = "16",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(lora_alpha),
+     .help = "What an adapter adds is multiplied by lora.alpha / lora.rank."},
+    {.section = "lora", .key = "targets", .type = FIELD_TEXT, .unit = "", .initial = "q,k,v,o,gate,up,down",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(lora_targets),
+     .help = "Which matrices of every layer have an adapter: some of q, k, v, o, gate, up and down."},
+    {.section = "lora", .key = "dropout", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(lora_dropout),
+     .help = "Only 0 is supported: nothing is dropped out of the adapters' input."},
+    {.section = "lora", .key = "path", .type = FIELD_TEXT, .unit = "", .initial = "", .applier = APPLIES_ALL_STAGES,
+     IN_RUN(lora_path),
+     .help = "A PEFT adapter to go on from, a folder with adapter_config.json; its rank, alpha and targets then count instead of "
+             "those above. Without it, adapters begin so that they add nothing."},
+
     {.section = "data", .key = "path", .type = FIELD_TEXT, .unit = "", .initial = NULL, .applier = APPLIES_STAGE,
      IN_RUN(data_paths),
      .help = "What to learn from: files and shell patterns, separated by blanks; further lines may follow, indented. "

@@ -11,6 +11,7 @@ static const struct {
 } sections[] = {
     {"run", "the run as a whole"},
     {"model", "what is trained"},
+    {"lora", "small adapters that are trained instead of all weights"},
     {"data", "what it learns from"},
     {"train", "how it learns"},
     {"pipeline", "how the model is cut into stages"},

@@ -20,7 +20,7 @@
 #define PROFILE_HOSTS 64
 #define PROFILE_MAX_STAGES 64 /* processes: stages of all replicas together */
 #define PROFILE_MAX_REPLICAS 16
-#define PROFILE_ROWS 128
+#define PROFILE_ROWS 160
 #define PROFILE_HOST_ROWS 16
 #define PROFILE_SET (-1)
 #define PROFILE_NAME 40 /* longest name of a run or host: they become file names */
@@ -33,6 +33,10 @@
 enum host_kind { HOST_LOCAL, HOST_SSH };
 enum model_rope { ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3 }; /* as enum model_scaling */
 enum model_head { HEAD_UNTIED, HEAD_TIED };
+enum profile_lora { /* = enum lora_target */
+    PROFILE_LORA_Q, PROFILE_LORA_K, PROFILE_LORA_V, PROFILE_LORA_O, PROFILE_LORA_GATE, PROFILE_LORA_UP, PROFILE_LORA_DOWN,
+    PROFILE_LORA_TARGETS
+};
 enum data_tokenizer { TOKENIZER_BYTES, TOKENIZER_MODEL };
 enum data_template { TEMPLATE_PLAIN, TEMPLATE_CHATML, TEMPLATE_LLAMA3, TEMPLATE_MISTRAL };
 enum data_bad_lines { BAD_LINES_STOP, BAD_LINES_SKIP };
@@ -100,6 +104,13 @@ struct profile {
     int rope_scaling;           /* model.rope_scaling: enum model_rope */
     double rope_factor, rope_low, rope_high;
     int64_t rope_context;
+
+    /* [lora] */
+    int64_t lora_rank;          /* 0: no adapters, all weights are trained */
+    double lora_alpha;
+    char lora_targets[64];      /* profile_lora_targets */
+    double lora_dropout;        /* only 0 */
+    char lora_path[PROFILE_TEXT]; /* PEFT folder to go on from; then its rank, alpha and targets count */
 
     /* [data] */
     char data_paths[PROFILE_PATHS]; /* data.path: files and globs, separated by spaces */
@@ -220,6 +231,9 @@ int profile_read(const char *name, struct profile *profile, struct complaints *c
  * checked only when it has been set (profile_set from config.json): check once before, once after. 0 when nothing was added.
  */
 int profile_check(const struct profile *profile, const char *file, struct complaints *complaints);
+/* Bits 1 << enum profile_lora of "q,v,up"; 0: no such list. And the other way. */
+uint32_t profile_lora_targets(const char *text);
+void profile_lora_letters(uint32_t targets, char *out, size_t size);
 int64_t profile_head_width(const struct profile *profile); /* channels of an attention head */
 /* The line where a row was given ("mask.rate", "host.NAME.listen"), as in profile.lines. */
 int profile_line(const struct profile *profile, const char *name);

@@ -208,34 +208,36 @@ static int make_absolute(char *paths, size_t size, struct why *why)
     return 0;
 }
 
+/* A path that is one word. */
+static void finish_path(struct reading *reading, const char *name, char *path, size_t size)
+{
+    struct why why = {0};
+    int line = profile_line(reading->profile, name);
+    if (strpbrk(path, " \t"))
+        complaints_add(reading->complaints, reading->file, line, "%s must have no blanks", name);
+    else if (make_absolute(path, size, &why))
+        complaints_add(reading->complaints, reading->file, line, "%s %s", name, why.text);
+}
+
 static void finish_paths(struct reading *reading)
 {
     struct why why = {0};
     struct profile *profile = reading->profile;
     if (make_absolute(profile->data_paths, sizeof profile->data_paths, &why))
         complaints_add(reading->complaints, reading->file, profile_line(profile, "data.path"), "data.path %s", why.text);
-    why = (struct why){0};
-    if (strpbrk(profile->model_path, " \t"))
-        complaints_add(reading->complaints, reading->file, profile_line(profile, "model.path"),
-                       "model.path must have no blanks");
-    else if (make_absolute(profile->model_path, sizeof profile->model_path, &why))
-        complaints_add(reading->complaints, reading->file, profile_line(profile, "model.path"), "model.path %s", why.text);
+    finish_path(reading, "model.path", profile->model_path, sizeof profile->model_path);
+    finish_path(reading, "lora.path", profile->lora_path, sizeof profile->lora_path);
 }
 
 /* ssh = … says by itself what kind of host this is; a key file means what it meant where the profile was read. */
 static void finish_host(struct reading *reading, struct profile_host *host)
 {
-    struct why why = {0};
     char name[PROFILE_NAME + 32];
     snprintf(name, sizeof name, "host.%s.kind", host->name);
     if (host->ssh[0] && !profile_line(reading->profile, name))
         host->kind = HOST_SSH;
     snprintf(name, sizeof name, "host.%s.identity", host->name);
-    if (strpbrk(host->identity, " \t"))
-        complaints_add(reading->complaints, reading->file, profile_line(reading->profile, name),
-                       "host.identity must have no blanks");
-    else if (make_absolute(host->identity, sizeof host->identity, &why))
-        complaints_add(reading->complaints, reading->file, profile_line(reading->profile, name), "host.identity %s", why.text);
+    finish_path(reading, name, host->identity, sizeof host->identity);
 }
 
 int profile_read(const char *name, struct profile *profile, struct complaints *complaints, char *found, size_t found_size)

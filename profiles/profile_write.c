@@ -269,7 +269,7 @@ static int copy_value(struct copying *copying, const char *name, const char *val
 static int copy_row(struct copying *copying, const char *name, const struct field *row, const void *base, int line,
                     struct why *why)
 {
-    static const char *const decided[] = {"run.name", "data.path", "model.path"}; /* by profile_read */
+    static const char *const decided[] = {"run.name", "data.path", "model.path", "lora.path"}; /* by profile_read */
     char value[PROFILE_PATHS + 64];
     bool differs = line == PROFILE_SET;
     field_format(row, base, value, sizeof value);

@@ -133,6 +133,42 @@ static uint64_t stage_parameters(const struct profile *p, const struct plan_stag
     return sum;
 }
 
+int plan_matrices(const struct profile *p, struct plan_matrix matrices[PLAN_MATRICES])
+{
+    uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, query = query_width(p), key = key_width(p);
+    const struct plan_matrix all[PROFILE_LORA_TARGETS] = {
+        [PROFILE_LORA_Q] = {query, hidden},  [PROFILE_LORA_K] = {key, hidden}, [PROFILE_LORA_V] = {key, hidden},   [PROFILE_LORA_O] = {hidden, query},
+        [PROFILE_LORA_GATE] = {ffn, hidden}, [PROFILE_LORA_UP] = {ffn, hidden}, [PROFILE_LORA_DOWN] = {hidden, ffn}};
+    uint32_t targets = profile_lora_targets(p->lora_targets);
+    uint64_t rank = (uint64_t)p->lora_rank;
+    int count = 0;
+    for (int target = 0; target < PROFILE_LORA_TARGETS; target++) {
+        if (!rank)
+            matrices[count++] = all[target];
+        else if (targets & 1u << target) {
+            matrices[count++] = (struct plan_matrix){rank, all[target].columns};
+            matrices[count++] = (struct plan_matrix){all[target].rows, rank};
+        }
+    }
+    return count;
+}
+
+/* Of so many layers; 0 without LoRA. */
+uint64_t plan_adapter_parameters(const struct profile *p, int64_t layers)
+{
+    struct plan_matrix matrices[PLAN_MATRICES];
+    uint64_t sum = 0;
+    int count = p->lora_rank ? plan_matrices(p, matrices) : 0;
+    for (int i = 0; i < count; i++)
+        sum += matrices[i].rows * matrices[i].columns;
+    return sum * (uint64_t)layers;
+}
+
+bool plan_exchanges_head(const struct profile *p)
+{
+    return p->head_tie == HEAD_TIED && p->stages > 1 && !p->lora_rank;
+}
+
 /* Of all micro-batches in flight. A slot keeps, of each layer, its input and what backward needs; with recomputation one set
  * serves all slots, and only inputs wait (the first stage's are token ids). */
 uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage *stage)
@@ -152,7 +188,7 @@ uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage 
 uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *stage)
 {
     int64_t rows = p->micro_batch * p->sequence, query = (int64_t)query_width(p), qkv = query + 2 * (int64_t)key_width(p);
-    int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, query));
+    int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, query) + p->lora_rank);
     if (p->precision == PRECISION_BF16) /* both sides of a product, rounded */
         floats += rows * (most(p->hidden, most(p->ffn, query)) + most(p->hidden, most(2 * p->ffn, qkv))) / 2;
     if (stage->stage == p->stages - 1)
@@ -166,11 +202,13 @@ uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *sta
 
 static void count_memory(const struct profile *p, struct plan_stage *stage)
 {
-    stage->parameters = stage_parameters(p, stage);
-    stage->weights_bytes = (p->precision == PRECISION_BF16 ? 6 : 4) * stage->parameters;
-    stage->gradients_bytes = 4 * stage->parameters;
-    stage->optimizer_bytes = p->moments == MOMENTS_FP8 ? 2 * (stage->parameters + stage->parameters / 64)
-                                                       : (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->parameters;
+    uint64_t adapters = plan_adapter_parameters(p, stage->layers);
+    stage->parameters = stage_parameters(p, stage) + adapters;
+    stage->trained = p->lora_rank ? adapters : stage->parameters;
+    stage->weights_bytes = 4 * stage->parameters + (p->precision == PRECISION_BF16 ? 2 * (stage->parameters - adapters) : 0);
+    stage->gradients_bytes = 4 * stage->trained;
+    stage->optimizer_bytes = p->moments == MOMENTS_FP8 ? 2 * (stage->trained + stage->trained / 64)
+                                                       : (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->trained;
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);
@@ -249,7 +287,7 @@ static void count_road(const struct profile *p, bool one_way, struct plan_road *
         road->backward_bytes_per_step += batches * rows * plan_token_bytes(p, true) + count_state(p, true);
         road->dense_backward_bytes_per_step += dense;
     }
-    if (p->head_tie == HEAD_TIED)
+    if (plan_exchanges_head(p))
         plan_tied(p, road);
 }
 
@@ -259,7 +297,7 @@ static void count_sibling_road(const struct profile *p, const struct plan_stage 
     uint64_t bytes = plan_sync_bytes(p, stage), every = (uint64_t)p->sync_every;
     bytes += (bytes + WIRE_SYNC_BYTES - 1) / WIRE_SYNC_BYTES * empty_message(WIRE_SYNC, &piece);
     road->forward_bytes_per_step = road->backward_bytes_per_step = (bytes + every - 1) / every;
-    road->dense_forward_bytes_per_step = road->dense_backward_bytes_per_step = 2 * stage->parameters;
+    road->dense_forward_bytes_per_step = road->dense_backward_bytes_per_step = 2 * stage->trained;
 }
 
 /* Cuts first, then every pair of siblings: what one contributes goes to each other one, in one hop. */
@@ -305,7 +343,7 @@ static int check_profile(const struct profile *p, struct why *why)
                        "the model's heads (%" PRId64 ", %" PRId64 " for keys and values) do not divide its %" PRId64
                        " channels", p->heads, p->kv_heads, p->hidden);
     double rows = (double)p->micro_batch * (double)p->sequence, 
-           width = (double)(4 * p->hidden + 2 * p->ffn + 2 * p->heads) + 8 * (double)query_width(p);
+           width = (double)(4 * p->hidden + 2 * p->ffn + 2 * p->heads + p->lora_rank) + 8 * (double)query_width(p);
     if (rows * (double)p->hidden * 4 > PROFILE_MESSAGE_BYTES)
         return why_set(why, ERR_INVALID,
                        "a micro-batch of %" PRId64 " windows of %" PRId64 " tokens is too large to be sent; make "

@@ -18,7 +18,7 @@ struct plan_stage {
     int host;         /* index into profile->hosts */
     int replica, stage, first_layer, layers, threads, in_flight;
     uint64_t uplink_bps;
-    uint64_t parameters;
+    uint64_t parameters, trained; /* all; those that have gradients: with LoRA the adapters' */
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
     uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
     uint64_t boundary_bytes; /* memory of the codecs of its cuts, statistics included */
@@ -67,6 +67,14 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
 /* The formulas that belong to others; tests compare them with their owners. */
 uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of all slots: gpu/model */
 uint64_t plan_buffer_bytes(const struct profile *profile, const struct plan_stage *stage);
+uint64_t plan_adapter_parameters(const struct profile *profile, int64_t layers);
+bool plan_exchanges_head(const struct profile *profile); /* the gradient of a tied table goes over every cut */
+/* The matrices of a layer that are trained: seven, or A and B of every target; returns how many, at most PLAN_MATRICES. */
+#define PLAN_MATRICES 14
+struct plan_matrix {
+    uint64_t rows, columns;
+};
+int plan_matrices(const struct profile *profile, struct plan_matrix matrices[PLAN_MATRICES]);
 uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math */
 /* Of a whole period of sync.every steps to each sibling; of averaged gradients: of a step. gpu/train/sync.c */
 uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage);

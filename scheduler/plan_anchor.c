@@ -8,20 +8,6 @@
 
 #define BASES_MOST 8 /* versions of directions that may wait at a stage: gpu/train/bases.h */
 
-struct side {
-    uint64_t rows, columns;
-};
-
-/* The seven matrices of a decoder layer. */
-static void sides_of(const struct profile *p, struct side *sides)
-{
-    uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, head = (uint64_t)profile_head_width(p);
-    uint64_t query = head * (uint64_t)p->heads, key = head * (uint64_t)p->kv_heads;
-    const struct side all[7] = {{query, hidden}, {key, hidden}, {key, hidden}, {hidden, query},
-                                {ffn, hidden},   {ffn, hidden}, {hidden, ffn}};
-    memcpy(sides, all, sizeof all);
-}
-
 static uint64_t least(uint64_t one, uint64_t other)
 {
     return one < other ? one : other;
@@ -30,14 +16,15 @@ static uint64_t least(uint64_t one, uint64_t other)
 /* Of one layer: cells of its matrices, elements of their directions, and the bytes in which these travel. */
 static void layer_sums(const struct profile *p, uint64_t *cells, uint64_t *elements, uint64_t *bytes)
 {
-    struct side sides[7];
-    sides_of(p, sides);
+    struct plan_matrix matrices[PLAN_MATRICES];
+    int count = plan_matrices(p, matrices);
     *cells = *elements = *bytes = 0;
-    for (int i = 0; i < 7; i++) {
-        uint64_t rank = least((uint64_t)p->anchor_rank, least(sides[i].rows, sides[i].columns));
-        *cells += sides[i].rows * sides[i].columns;
-        *elements += rank * (sides[i].rows + sides[i].columns);
-        *bytes += rank * (4 + 2 * (sides[i].rows + sides[i].columns));
+    for (int i = 0; i < count; i++) {
+        uint64_t rows = matrices[i].rows, columns = matrices[i].columns;
+        uint64_t rank = least((uint64_t)p->anchor_rank, least(rows, columns));
+        *cells += rows * columns;
+        *elements += rank * (rows + columns);
+        *bytes += rank * (4 + 2 * (rows + columns));
     }
 }
 
@@ -49,8 +36,8 @@ static uint64_t embedding_words(const struct profile *p)
 /* Without the last stage's copy of a tied embedding, which does not travel. */
 static uint64_t snapshot_words(const struct profile *p, const struct plan_stage *stage)
 {
-    bool copy = p->head_tie == HEAD_TIED && p->stages > 1 && stage->stage == p->stages - 1;
-    return stage->parameters - (copy ? embedding_words(p) : 0);
+    bool copy = plan_exchanges_head(p) && stage->stage == p->stages - 1;
+    return stage->trained - (copy ? embedding_words(p) : 0);
 }
 
 bool plan_is_for_anchor(const struct profile *profile, int host)
@@ -72,7 +59,7 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
     uint64_t cells, elements, bytes, sum = 0;
     layer_sums(p, &cells, &elements, &bytes);
     if (corrects)
-        sum += 4 * stage->parameters;
+        sum += 4 * stage->trained;
     if (corrects && p->anchor_filter != ANCHOR_SHRINK)
         sum += 4 * elements * (uint64_t)stage->layers;
     if (anchored && corrects && p->anchor_filter != ANCHOR_SHRINK)
@@ -89,7 +76,7 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
 void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
 {
     struct plan_anchor *anchor = &plan->anchor;
-    uint64_t cells, elements, bytes, parameters = 0;
+    uint64_t cells, elements, bytes, trained = 0, weights = 0;
     if (!p->anchor_host[0])
         return;
     layer_sums(p, &cells, &elements, &bytes);
@@ -99,23 +86,28 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
     int share = cores / (plan->stage_count + 1);
     anchor->threads = p->anchor_threads ? (int)p->anchor_threads : share > 1 ? share : 1;
     anchor->uplink_bps = p->hosts[anchor->host].uplink_bps;
-    for (int i = 0; i < plan->stages_per_replica; i++)
-        parameters += snapshot_words(p, &plan->stages[i]);
+    for (int i = 0; i < plan->stages_per_replica; i++) {
+        bool copy = p->head_tie == HEAD_TIED && i > 0 && i == plan->stages_per_replica - 1;
+        trained += snapshot_words(p, &plan->stages[i]);
+        weights += plan->stages[i].parameters - (copy ? embedding_words(p) : 0);
+    }
     struct plan_stage whole = {.layers = (int)p->layers, .in_flight = 1};
     struct profile *alone = &(struct profile){0};
     *alone = *p;
     alone->stages = 1;
     alone->recompute = false;
-    anchor->snapshot_bytes = 2 * parameters;
+    anchor->snapshot_bytes = 2 * trained;
     bool corrects = profile_corrects(p) && p->anchor_filter != ANCHOR_SHRINK;
     anchor->basis_bytes = corrects ? bytes * (uint64_t)p->layers : 0;
     for (int i = 1; i < plan->stages_per_replica; i++)
         anchor->statistics_bytes += 2 * statistics_of(p, plan->stages[i].first_layer);
     if (anchor->statistics_bytes)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
-    anchor->memory_bytes += (p->precision == PRECISION_BF16 ? 10 : 8) * parameters + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + 4 * parameters +
+    if (p->precision == PRECISION_BF16)
+        anchor->memory_bytes += 2 * (weights - plan_adapter_parameters(p, p->layers));
+    anchor->memory_bytes += 4 * weights + 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) +
                            plan_activation_bytes(alone, &whole) + plan_buffer_bytes(alone, &whole) +
-                           (p->anchor_lifeboat ? 2 * parameters : 0);
+                           (p->anchor_lifeboat ? 2 * trained : 0);
 }
 
 void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out)

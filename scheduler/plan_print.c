@@ -36,6 +36,20 @@ static void print_stages(const struct plan *plan, const struct profile *profile,
     }
 }
 
+/* With adapters: what is trained of all that. */
+static void print_adapters(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    uint64_t trained = 0, all = 0;
+    char one[32], other[32];
+    for (int i = 0; i < plan->stages_per_replica; i++) {
+        trained += plan->stages[i].trained;
+        all += plan->stages[i].parameters;
+    }
+    if (profile->lora_rank)
+        fprintf(out, "Of %s parameters %s are trained: adapters of rank %" PRId64 " for %s.\n", show_count(all, other, sizeof other),
+                show_count(trained, one, sizeof one), profile->lora_rank, profile->lora_targets);
+}
+
 static void print_memory(const struct plan *plan, FILE *out)
 {
     fprintf(out, "\n%-8s %11s %11s %11s %11s %11s %11s\n", "memory", "weights", "gradients", "optimizer", "activations",
@@ -150,6 +164,7 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
     if (plan->stages_per_replica > 1)
         print_codec(plan, profile, out);
     print_stages(plan, profile, out);
+    print_adapters(plan, profile, out);
     print_memory(plan, out);
     print_roads(plan, profile, out);
     plan_print_anchor(plan, profile, out);
@@ -169,7 +184,7 @@ static json_t *stage_as_json(const struct plan_stage *stage, const struct profil
                                "sync", (json_int_t)stage->sync_bytes,
                                "anchor", (json_int_t)stage->anchor_bytes,
                                "total", (json_int_t)stage->total_bytes);
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:o}",
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:o}",
                      "process", stage->process,
                      "host", profile->hosts[stage->host].name,
                      "replica", stage->replica,
@@ -180,6 +195,7 @@ static json_t *stage_as_json(const struct plan_stage *stage, const struct profil
                      "in_flight", stage->in_flight,
                      "uplink_bps", (json_int_t)stage->uplink_bps,
                      "parameters", (json_int_t)stage->parameters,
+                     "trained", (json_int_t)stage->trained,
                      "memory_bytes", memory);
 }
 

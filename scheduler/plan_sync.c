@@ -56,7 +56,7 @@ static void add_matrix(struct sum *sum, const struct matrix *matrix)
     int payload = p->sync_payload, table = matrix->table ? p->sync_table : TABLE_PAYLOAD;
     sum->memory += 8 * all;
     sum->scratch = larger(sum->scratch, all);
-    if (columns == 1)
+    if (columns == 1 && !p->lora_rank) /* a vector */
         sum->bytes += value_bytes(payload == SEND_FP32 ? SEND_FP32 : SEND_BF16, rows, 1);
     else if (table == TABLE_LOW_RANK)
         add_low_rank(sum, rows, columns, (uint64_t)p->sync_table_rank);
@@ -73,28 +73,30 @@ static void add_matrix(struct sum *sum, const struct matrix *matrix)
 static void add_stage(struct sum *sum, const struct plan_stage *stage)
 {
     const struct profile *p = sum->profile;
-    uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, head = (uint64_t)profile_head_width(p);
+    uint64_t hidden = (uint64_t)p->hidden, head = (uint64_t)profile_head_width(p);
     uint64_t query = head * (uint64_t)p->heads, key = head * (uint64_t)p->kv_heads;
-    const struct matrix of_layer[] = {{query, hidden, false}, {key, hidden, false}, {key, hidden, false},
-                                      {hidden, query, false}, {ffn, hidden, false}, {ffn, hidden, false},
-                                      {hidden, ffn, false},   {hidden, 1, false},   {hidden, 1, false}};
+    const struct matrix layer_norms[] = {{hidden, 1, false}, {hidden, 1, false}};
     const struct matrix biases[] = {{query, 1, false}, {key, 1, false}, {key, 1, false}};
     const struct matrix norms[] = {{head, 1, false}, {head, 1, false}};
     const struct matrix table = {(uint64_t)p->vocabulary, hidden, true}, norm = {hidden, 1, false};
-    bool first = stage->stage == 0, last = stage->stage == p->stages - 1;
+    bool first = stage->stage == 0, last = stage->stage == p->stages - 1, all = !p->lora_rank;
+    struct plan_matrix of_layer[PLAN_MATRICES];
+    int matrices = plan_matrices(p, of_layer);
     for (int layer = 0; layer < stage->layers; layer++) {
-        for (size_t i = 0; i < sizeof of_layer / sizeof *of_layer; i++)
-            add_matrix(sum, &of_layer[i]);
-        for (size_t i = 0; i < sizeof biases / sizeof *biases && p->qkv_bias; i++)
+        for (int i = 0; i < matrices; i++)
+            add_matrix(sum, &(struct matrix){of_layer[i].rows, of_layer[i].columns, false});
+        for (size_t i = 0; i < sizeof layer_norms / sizeof *layer_norms && all; i++)
+            add_matrix(sum, &layer_norms[i]);
+        for (size_t i = 0; i < sizeof biases / sizeof *biases && all && p->qkv_bias; i++)
             add_matrix(sum, &biases[i]);
-        for (size_t i = 0; i < sizeof norms / sizeof *norms && p->qk_norm; i++)
+        for (size_t i = 0; i < sizeof norms / sizeof *norms && all && p->qk_norm; i++)
             add_matrix(sum, &norms[i]);
     }
-    if (first)
+    if (first && all)
         add_matrix(sum, &table);
-    if (last)
+    if (last && all)
         add_matrix(sum, &norm);
-    if (last && !(p->head_tie == HEAD_TIED && first))
+    if (last && all && !(p->head_tie == HEAD_TIED && first))
         add_matrix(sum, &table);
 }
 
@@ -107,7 +109,7 @@ uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage 
 {
     struct sum sum = {.profile = profile};
     if (plan_averages_gradients(profile))
-        return stage->parameters * (profile->sync_payload == SEND_FP32 ? 4 : 2);
+        return stage->trained * (profile->sync_payload == SEND_FP32 ? 4 : 2);
     add_stage(&sum, stage);
     return sum.bytes;
 }

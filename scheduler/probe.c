@@ -57,7 +57,7 @@ static int take_lines(struct profile *profile, char *lines, struct why *why)
             continue;
         if (strncmp(line, "error ", 6) == 0)
             return why_set(why, ERR_INVALID, "%s", shown + 6);
-        if (!equals || strncmp(line, "model.", 6) != 0)
+        if (!equals || (strncmp(line, "model.", 6) != 0 && strncmp(line, "lora.", 5) != 0))
             return why_set(why, ERR_INVALID, "kedge-worker probe said '%s' about %s: is it of this version?", shown,
                            profile->model_path);
         *equals = '\0';
@@ -78,7 +78,7 @@ int probe_model(struct profile *profile, struct why *why)
     if (err < 0)
         return err;
     snprintf(program, sizeof program, "%s/kedge-worker", folder);
-    const char *const argv[] = {program, "probe", profile->model_path, NULL};
+    const char *const argv[] = {program, "probe", profile->model_path, profile->lora_path[0] ? profile->lora_path : NULL, NULL};
     err = read_output(argv, lines, sizeof lines, &status, why);
     if (err < 0)
         return err;

@@ -1,4 +1,5 @@
-/* `kedge-worker export --folder RUN DIR [--dtype FORMAT]`: the newest set of weights of a run as a Hugging Face folder. */
+/* `kedge-worker export --folder RUN DIR [--dtype FORMAT] [--merge]`: the newest set of weights of a run as a Hugging Face folder, of a
+ * run with LoRA as a PEFT folder or merged with the model that it began with. */
 #include "gpu/model/export.h"
 
 #include <inttypes.h>
@@ -7,26 +8,26 @@
 
 #include "gpu/model/set.h"
 #include "gpu/train/command.h"
+#include "gpu/train/offline.h"
 #include "gpu/train/shape.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 
+#define USAGE "export --folder RUN DIR [--dtype f32|bf16|f16] [--merge]"
+
 struct wish {
     const char *run, *out, *dtype;
+    bool merge;
 };
 
 static int read_words(int count, char **words, struct wish *wish, struct why *why)
 {
-    for (int i = 0; i < count; i++) {
-        const char **value = strcmp(words[i], "--folder") == 0 ? &wish->run : strcmp(words[i], "--dtype") == 0 ? &wish->dtype : NULL;
-        if (value && i + 1 < count)
-            *value = words[++i];
-        else if (!value && !wish->out)
-            wish->out = words[i];
-        else
-            return why_set(why, ERR_INVALID, "usage: kedge-worker export --folder RUN DIR [--dtype f32|bf16|f16]");
-    }
-    return wish->run && wish->out ? 0 : why_set(why, ERR_INVALID, "usage: kedge-worker export --folder RUN DIR [--dtype f32|bf16|f16]");
+    const struct offline_option options[] = {
+        {"--folder", .text = &wish->run}, {"--dtype", .text = &wish->dtype}, {"--merge", .flag = &wish->merge}, {.name = NULL}};
+    int found = offline_read_words(count, words, options, USAGE, 1, 1, &wish->out, why);
+    if (found < 0)
+        return found;
+    return wish->run ? 0 : why_set(why, ERR_INVALID, "usage: kedge-worker " USAGE);
 }
 
 static int read_format(const char *dtype, int *format, struct why *why)
@@ -50,11 +51,15 @@ static int write_set(const struct wish *wish, const struct set *set, int format,
         .origin = profile->model_path[0] ? profile->model_path : NULL,
         .context = profile->sequence,
         .format = format,
+        .merge = wish->merge,
         .shard_bytes = EXPORT_SHARD_BYTES,
         .out = wish->out,
     };
+    if (!err && wish->merge && !profile->lora_rank)
+        err = why_set(why, ERR_INVALID, "--merge is for runs with adapters (section lora): this run's weights are whole already");
     if (!err) {
         settings.shape = shape_of_profile(profile);
+        settings.lora = shape_lora(profile);
         err = export_write(&settings, &result, why);
     }
     if (!err) {

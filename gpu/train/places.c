@@ -15,7 +15,8 @@ static int take_line(char *line, const char *path, struct profile *profile, stru
         return 0;
     if (equals)
         *equals = '\0';
-    if (!equals || (strcmp(line, "data.path") != 0 && strcmp(line, "model.path") != 0))
+    bool known = strcmp(line, "data.path") == 0 || strcmp(line, "model.path") == 0 || strcmp(line, "lora.path") == 0;
+    if (!equals || !known)
         return why_set(why, ERR_INVALID, "%s: '%.40s' is no place; start the run again", path, line);
     return profile_set(profile, line, equals + 1, why);
 }

@@ -38,7 +38,7 @@ struct launch {
     int64_t agent_count;
     int64_t head_index;            /* of the host where kedged runs; −1 = this machine */
     bool touched[PROFILE_HOSTS];
-    struct parcel programs, text, checkpoint;
+    struct parcel programs, text, checkpoint, adapter;
     char text_value[64];
     bool failed, over;
     int err;
@@ -298,8 +298,10 @@ static int pack(struct launch *launch, struct why *why)
         err = parcel_text(profile, &launch->text, launch->text_value, sizeof launch->text_value, why);
     if (!err && !launch->options.only_head && profile->model_path[0])
         err = parcel_checkpoint(profile, &launch->checkpoint, why);
-    struct parcel *parcels[] = {&launch->programs, &launch->text, &launch->checkpoint};
-    for (int i = 0; i < 3 && !err; i++)
+    if (!err && !launch->options.only_head && profile->lora_path[0])
+        err = parcel_adapter(profile, &launch->adapter, why);
+    struct parcel *parcels[] = {&launch->programs, &launch->text, &launch->checkpoint, &launch->adapter};
+    for (size_t i = 0; i < sizeof parcels / sizeof *parcels && !err; i++)
         if (parcels[i]->count)
             err = parcel_pack(parcels[i], launch->folder, why);
     return err;
@@ -319,6 +321,7 @@ static void begin_remote(struct launch *launch, int64_t index)
         .programs = &launch->programs,
         .text = &launch->text,
         .checkpoint = &launch->checkpoint,
+        .adapter = &launch->adapter,
         .text_value = launch->text_value,
     };
     settings.reach.accept_new = launch->options.accept_new;
@@ -442,6 +445,7 @@ void launch_free(struct launch *launch)
     parcel_clear(&launch->programs);
     parcel_clear(&launch->text);
     parcel_clear(&launch->checkpoint);
+    parcel_clear(&launch->adapter);
     mem_free(launch->agents);
     mem_free(launch);
 }

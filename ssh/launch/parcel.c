@@ -198,12 +198,22 @@ int parcel_text(const struct profile *profile, struct parcel *parcel, char *valu
     return err;
 }
 
-int parcel_checkpoint(const struct profile *profile, struct parcel *parcel, struct why *why)
+static int parcel_folder(const char *what, const char *folder, struct parcel *parcel, struct why *why)
 {
-    struct digest *digest = begin(parcel, "checkpoint");
-    int err = add_folder(parcel, profile->model_path, "", digest, why);
+    struct digest *digest = begin(parcel, what);
+    int err = add_folder(parcel, folder, "", digest, why);
     finish(parcel, digest);
     return err;
+}
+
+int parcel_checkpoint(const struct profile *profile, struct parcel *parcel, struct why *why)
+{
+    return parcel_folder("checkpoint", profile->model_path, parcel, why);
+}
+
+int parcel_adapter(const struct profile *profile, struct parcel *parcel, struct why *why)
+{
+    return parcel_folder("adapter", profile->lora_path, parcel, why);
 }
 
 /* ---- the archive of the small ones: POSIX ustar ---- */

@@ -27,7 +27,7 @@ struct parcel_file {
 };
 
 struct parcel {
-    const char *what; /* "programs", "text", "checkpoint": for people */
+    const char *what; /* "programs", "text", "checkpoint", "adapter": for people */
     char id[PARCEL_ID];
     struct parcel_file *files;
     size_t count;
@@ -40,8 +40,9 @@ struct parcel {
 int parcel_programs(struct parcel *parcel, struct why *why);
 /* What data.path matches; `value` gets data.path as the host must see it, with FOLDER written "@". By size and time. */
 int parcel_text(const struct profile *profile, struct parcel *parcel, char *value, size_t size, struct why *why);
-/* The files of model.path. */
+/* The files of model.path; those of lora.path. */
 int parcel_checkpoint(const struct profile *profile, struct parcel *parcel, struct why *why);
+int parcel_adapter(const struct profile *profile, struct parcel *parcel, struct why *why);
 /* Make the archive in `folder`, once. */
 int parcel_pack(struct parcel *parcel, const char *folder, struct why *why);
 void parcel_clear(struct parcel *parcel); /* removes the archive; zeroed memory is fine */

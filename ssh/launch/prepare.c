@@ -160,7 +160,7 @@ static int set_from_lines(struct profile *profile, char *lines, struct why *why)
             continue;
         if (strncmp(line, "error ", 6) == 0)
             return why_set(why, ERR_INVALID, "%s", text_harmless(line + 6, strlen(line + 6), shown, sizeof shown));
-        if (!equals || strncmp(line, "model.", 6) != 0)
+        if (!equals || (strncmp(line, "model.", 6) != 0 && strncmp(line, "lora.", 5) != 0))
             return why_set(why, ERR_INVALID, "kedge-worker probe said '%s' about %s: is it of this version?",
                            text_harmless(line, strlen(line), shown, sizeof shown), profile->model_path);
         *equals = '\0';
@@ -179,7 +179,7 @@ int prepare_probe_model(struct profile *profile, struct why *why)
     int status = 0, err = prepare_sibling("kedge-worker", program, sizeof program, why);
     if (err)
         return err;
-    const char *const argv[] = {program, "probe", profile->model_path, NULL};
+    const char *const argv[] = {program, "probe", profile->model_path, profile->lora_path[0] ? profile->lora_path : NULL, NULL};
     err = child_output(argv, false, lines, sizeof lines, PROBE_DEADLINE_NS, &status, why);
     if (err)
         return err;

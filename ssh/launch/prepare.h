@@ -15,7 +15,7 @@
  * shape), run.id with a new id. The previous run's journal and logs stay. Refused when anything of the run is alive. */
 int prepare_run(const struct profile *profile, const char *source, char *folder, size_t folder_size, uint64_t *run_id,
                    struct why *why);
-/* Ask `kedge-worker probe model.path` for the shape of a checkpoint and set it in the profile. */
+/* Ask `kedge-worker probe model.path lora.path` for the shape of a checkpoint and its adapters and set it in the profile. */
 int prepare_probe_model(struct profile *profile, struct why *why);
 /* The path of a program beside this one; ERR_SYSTEM with the remedy when it is not there. */
 int prepare_sibling(const char *program, char *out, size_t size, struct why *why);

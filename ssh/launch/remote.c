@@ -33,6 +33,8 @@ enum remote_state {
     REMOTE_FAILED,
 };
 
+enum part { PART_PROGRAMS, PART_TEXT, PART_CHECKPOINT, PART_ADAPTER, PARTS }; /* what a host is sent, in this order */
+
 struct remote {
     struct loop *loop;
     struct remote_settings settings;
@@ -48,7 +50,7 @@ struct remote {
     char address[ADDRESS_HOST];
     struct exec *exec;
     struct script_facts facts;
-    int parcel;               /* under way: 0 programs, 1 text, 2 checkpoint */
+    int parcel;               /* under way: enum part */
     struct push *push;
     struct road *road;        /* of STARTING: the program's standard output */
     bool road_stands, starts_head;
@@ -258,8 +260,9 @@ static void deliver(struct remote *remote);
 
 static const struct parcel *parcel_of(const struct remote *remote, int index, const char **place)
 {
-    static const char *const places[] = {"programs", "text", "checkpoint"};
-    const struct parcel *parcels[] = {remote->settings.programs, remote->settings.text, remote->settings.checkpoint};
+    static const char *const places[PARTS] = {"programs", "text", "checkpoint", "adapter"};
+    const struct parcel *parcels[PARTS] = {remote->settings.programs, remote->settings.text, remote->settings.checkpoint,
+                                           remote->settings.adapter};
     *place = places[index];
     return parcels[index];
 }
@@ -302,9 +305,9 @@ static void next_parcel(struct remote *remote)
     static const struct push_callbacks callbacks = {on_push_progress, on_pushed};
     const char *place;
     const struct parcel *parcel = NULL;
-    while (remote->parcel < 3 && (!(parcel = parcel_of(remote, remote->parcel, &place)) || !parcel->count))
+    while (remote->parcel < PARTS && (!(parcel = parcel_of(remote, remote->parcel, &place)) || !parcel->count))
         remote->parcel++;
-    if (remote->parcel == 3) {
+    if (remote->parcel == PARTS) {
         deliver(remote);
         return;
     }
@@ -342,22 +345,25 @@ static int put_host_file(const struct remote *remote, struct buf *out, const cha
     return err;
 }
 
+static void put_path(const struct remote *remote, struct buf *lines, enum part part, const char *setting, const char *behind)
+{
+    const char *place;
+    const struct parcel *parcel = parcel_of(remote, (int)part, &place);
+    if (!parcel || !parcel->count)
+        return;
+    char *folder = parcel_folder(remote, (int)part);
+    buf_format(lines, "%s=%s%s\n", setting, folder, behind);
+    mem_free(folder);
+}
+
 /* Where the host keeps what the profile names. */
 static void put_paths(const struct remote *remote, struct buf *out)
 {
     struct buf lines;
-    const char *at = remote->text_value;
     buf_init(&lines, 8192);
-    if (remote->settings.text && remote->settings.text->count) {
-        char *folder = parcel_folder(remote, 1);
-        buf_format(&lines, "data.path=%s%s\n", folder, at + 1); /* "@/…" */
-        mem_free(folder);
-    }
-    if (remote->settings.checkpoint && remote->settings.checkpoint->count) {
-        char *folder = parcel_folder(remote, 2);
-        buf_format(&lines, "model.path=%s\n", folder);
-        mem_free(folder);
-    }
+    put_path(remote, &lines, PART_TEXT, "data.path", remote->text_value + 1); /* "@/…" */
+    put_path(remote, &lines, PART_CHECKPOINT, "model.path", "");
+    put_path(remote, &lines, PART_ADAPTER, "lora.path", "");
     buf_format(out, "%zu paths@%s\n", buf_used(&lines), host_name(remote));
     if (buf_used(&lines))
         buf_put(out, buf_peek(&lines), buf_used(&lines));
@@ -406,7 +412,7 @@ static void deliver(struct remote *remote)
 {
     struct why why = {0};
     struct buf input;
-    char *programs = parcel_folder(remote, 0);
+    char *programs = parcel_folder(remote, PART_PROGRAMS);
     buf_init(&input, (size_t)4 << 20);
     move_to(remote, REMOTE_DELIVERING);
     say(remote, "delivering credentials");

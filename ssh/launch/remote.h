@@ -27,7 +27,7 @@ struct remote_settings {
     struct reach_settings reach;
     bool head;                 /* kedged runs there: it gets the profile, and kedged's credentials */
     bool agent;                /* an agent will run there */
-    const struct parcel *programs, *text, *checkpoint; /* count 0 = none */
+    const struct parcel *programs, *text, *checkpoint, *adapter; /* count 0 = none */
     const char *text_value;    /* of parcel_text */
 };
 

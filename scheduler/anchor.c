@@ -34,6 +34,11 @@ static bool is_going(const struct run *run)
     return run->ending == ENDING_NOT && (run_phase(run) == PHASE_TRAINING || run_phase(run) == PHASE_HOLDING);
 }
 
+static struct process *sender_stage(struct run *run, int stage)
+{
+    return processes_stage(&run->processes, run->anchor.sender * run->plan.stages_per_replica + stage);
+}
+
 static int stage_index(const struct run *run, const struct process *process)
 {
     return (int)(process->stage - run->plan.stages);
@@ -207,22 +212,36 @@ static void capture(struct run *run)
     anchor->ordered = true;
     anchor->ordered_step = newest_step(run);
     anchor->wanted = false;
-    run_send(run, processes_stage(&run->processes, 0), WIRE_CAPTURE, &order);
+    run_send(run, sender_stage(run, 0), WIRE_CAPTURE, &order);
 }
 
 static bool roads_stand(const struct run *run)
 {
     for (int i = 0; i < run->plan.stages_per_replica; i++)
-        if (!run->anchor.road_told[i])
+        if (!run->anchor.road_told[run->anchor.sender * run->plan.stages_per_replica + i])
             return false;
     return true;
+}
+
+/* The replica that sent them has left: another one does, with whole chunks at first. */
+static void follow(struct run *run)
+{
+    struct anchor *anchor = &run->anchor;
+    if (!leaving_has_left(run, anchor->sender) || leaving_count(run) == 0)
+        return;
+    anchor->sender = leaving_lowest(run);
+    anchor->ordered = false;
+    forget_version(run);
+    run_say(run, EVENT_INFO, NULL, "anchor-follows", "snapshots come from replica %d from now on", anchor->sender);
 }
 
 static void schedule(struct run *run)
 {
     struct anchor *anchor = &run->anchor;
     uint64_t newest = newest_step(run), limit = (uint64_t)run->profile.anchor_limit;
-    struct process *process = anchor_process(run), *first = processes_stage(&run->processes, 0);
+    struct process *process = anchor_process(run), *first;
+    follow(run);
+    first = sender_stage(run, 0);
     if (anchor->ordered && newest > anchor->ordered_step + limit)
         anchor->ordered = false; /* it never came */
     if (anchor->version && newest > anchor->version + limit) {
@@ -297,7 +316,7 @@ static void grant(struct run *run)
         struct deliver_pace pace;
         if (!part->captured || part->done >= 1)
             continue;
-        describe_road(run, i, &road);
+        describe_road(run, anchor->sender * run->plan.stages_per_replica + i, &road);
         deliver_pace(&road, left, &pace);
         limited |= pace.limited;
         eta = pace.seconds > eta ? pace.seconds : eta;
@@ -306,7 +325,7 @@ static void grant(struct run *run)
         if (part->granted_bytes < part->sent_bytes + room)
             part->granted_bytes = part->sent_bytes + room;
         struct wire_grant order = {.version = anchor->version, .bytes = part->granted_bytes, .rate_bps = (uint64_t)rate};
-        run_send(run, processes_stage(&run->processes, i), WIRE_GRANT, &order);
+        run_send(run, sender_stage(run, i), WIRE_GRANT, &order);
     }
     anchor_row(run)->eta_seconds = isfinite(eta) ? eta : (double)NAN;
     if (limited && !anchor->late_told)
@@ -321,9 +340,13 @@ static void grant(struct run *run)
 
 /* ---- directions ---- */
 
-static uint64_t all_bits(int count)
+/* A bit per stage that is there. */
+static uint64_t everyone(const struct run *run)
 {
-    return count >= 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1;
+    uint64_t bits = 0;
+    for (int i = 0; i < run->plan.stage_count; i++)
+        bits |= leaving_has_left(run, run->plan.stages[i].replica) ? 0 : (uint64_t)1 << i;
+    return bits;
 }
 
 static struct deliver_directions *pending_of(struct anchor *anchor, uint64_t version)
@@ -342,7 +365,7 @@ static void agree(struct run *run)
 {
     struct anchor *anchor = &run->anchor;
     struct wire_use use = {0};
-    int chosen = deliver_choose(anchor->pending, ANCHOR_PENDING, all_bits(run->plan.stage_count), anchor->used,
+    int chosen = deliver_choose(anchor->pending, ANCHOR_PENDING, everyone(run), anchor->used,
                                 (uint64_t)run->profile.anchor_staleness, newest_step(run), &use.from_step);
     if (chosen < 0)
         return;
@@ -455,7 +478,7 @@ static void on_directions(struct run *run, struct process *process, const struct
 static void on_used(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     struct anchor *anchor = &run->anchor;
-    if (process->stage->replica != 0 || mark->version <= anchor->used)
+    if (process->stage->replica != anchor->sender || mark->version <= anchor->used)
         return;
     anchor->used = mark->version;
     struct wire_anchor_row *row = anchor_row(run);
@@ -474,10 +497,10 @@ static void on_used(struct run *run, struct process *process, const struct wire_
 static void on_away(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     (void)mark;
-    if (run->ending != ENDING_NOT || process->record->done)
+    if (run->ending != ENDING_NOT || process->record->done || leaving_has_left(run, process->stage->replica))
         return;
     run->anchor.road_told[stage_index(run, process)] = false; /* said again: the stage dials by itself, too */
-    if (process->stage->replica == 0)
+    if (process->stage->replica == run->anchor.sender)
         forget_version(run);
     run_say(run, EVENT_WARN, process, "anchor-lost",
             "%s has no road to the anchor; training goes on with the directions that are there",
@@ -488,7 +511,7 @@ int anchor_mark(struct run *run, struct process *process, const void *payload, s
 {
     static const struct {
         void (*take)(struct run *run, struct process *process, const struct wire_mark *mark);
-        bool by_anchor, of_first; /* of_first: only stages of replica 0 */
+        bool by_anchor, of_sender; /* of_sender: only stages of the replica that sends snapshots */
     } takers[] = {
         [MARK_CAPTURED] = {on_captured, false, true},
         [MARK_SHIPPED] = {on_shipped, false, true},
@@ -500,10 +523,11 @@ int anchor_mark(struct run *run, struct process *process, const void *payload, s
     };
     const struct wire_mark *mark = payload;
     if (!anchor_process(run) || takers[mark->mark].by_anchor != process->is_anchor ||
-        (takers[mark->mark].of_first && process->stage->replica != 0) || mark->version > run->record->state.row.steps + 1)
+        mark->version > run->record->state.row.steps + 1)
         return why_set(why, ERR_INVALID, "%s may not say that of version %" PRIu64, process->record->row.process,
                        mark->version);
-    takers[mark->mark].take(run, process, mark);
+    if (!takers[mark->mark].of_sender || process->stage->replica == run->anchor.sender)
+        takers[mark->mark].take(run, process, mark); /* else it was the sender a moment ago */
     return 0;
 }
 

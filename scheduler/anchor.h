@@ -20,7 +20,7 @@
 
 struct run;
 
-struct anchor_part { /* of the snapshot on its way, of one stage of replica 0 */
+struct anchor_part { /* of the snapshot on its way, of one stage of the replica that sends it */
     bool captured;
     uint64_t full_bytes, sent_bytes, granted_bytes;
     double done; /* share of its chunks */
@@ -29,6 +29,7 @@ struct anchor_part { /* of the snapshot on its way, of one stage of replica 0 */
 struct anchor {
     bool asked; /* SPAWN was sent for this incarnation */
     struct lives lives;
+    int sender; /* the replica that snapshots come from: the lowest that was there when one was needed */
     bool road_told[PROFILE_MAX_STAGES];
     bool ordered; /* a capture is ordered, and no stage has said it yet */
     uint64_t ordered_step;

@@ -68,7 +68,7 @@ int anchor_meter(struct run *run, struct process *process, const void *payload, 
     const struct wire_meter *meter = payload;
     if (meter->step > run->record->state.row.steps)
         return why_set(why, ERR_INVALID, "%s meters step %" PRIu64, process->record->row.process, meter->step);
-    if (process->stage->replica != 0)
+    if (process->stage->replica != run->anchor.sender)
         return 0;
     run->anchor.meters[process->stage->stage][meter->matrix_class] = *meter;
     sum_meters(run);

@@ -40,7 +40,7 @@ int deliver_choose(const struct deliver_directions *all, int count, uint64_t eve
     int chosen = -1;
     for (int i = 0; i < count; i++) {
         uint64_t step = deliver_use_step(all[i].version, staleness, newest);
-        if (all[i].version <= used || all[i].holders != everyone)
+        if (all[i].version <= used || (all[i].holders & everyone) != everyone)
             continue;
         if (all[i].told_from && newest <= all[i].told_from + SOON_STEPS)
             return -1;

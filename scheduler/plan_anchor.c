@@ -68,7 +68,7 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
         sum += BASES_MOST * statistics_of(p, stage->first_layer);
     if (stage->stage + 1 < p->stages)
         sum += BASES_MOST * statistics_of(p, stage->first_layer + stage->layers);
-    if (anchored && stage->replica == 0)
+    if (anchored && (stage->replica == 0 || !plan_averages_gradients(p))) /* another one when the lowest has left */
         sum += 4 * snapshot_words(p, stage);
     return sum;
 }

@@ -119,16 +119,16 @@ static void send(struct worker *worker, int process, enum wire_type type, const 
     roads_send(worker->roads, &letter);
 }
 
-/* Only replica 0 sends snapshots. */
+/* The lowest replica that is there sends them. */
 static bool sends_snapshots(const struct anchor *anchor, int process)
 {
-    return process < anchor->settings.assign.stages;
+    return shape_sends_snapshots(&anchor->settings.profile, process / anchor->settings.assign.stages);
 }
 
 static void tell_held(struct anchor *anchor, int process, struct worker *worker)
 {
     struct wire_held held;
-    assembly_held(anchor->assembly, process, &held);
+    assembly_held(anchor->assembly, process % anchor->settings.assign.stages, &held);
     send(worker, process, WIRE_HELD, &held);
 }
 
@@ -150,7 +150,7 @@ static void tell_flipped(struct anchor *anchor, uint64_t version, struct worker 
            version, versions, mark.bytes, mark.total);
     control_send(worker->control, WIRE_MARK, &mark);
     for (int i = 0; i < anchor->settings.assign.stages; i++)
-        tell_held(anchor, i, worker);
+        tell_held(anchor, anchor->sender * anchor->settings.assign.stages + i, worker);
     mail_post(worker->mail, &(struct letter){.type = MAIL_FLIPPED, .road = MAIL_CONTROL, .step = version});
 }
 
@@ -158,7 +158,7 @@ static int take_chunk(struct anchor *anchor, int process, const struct wire_chun
                       struct why *why)
 {
     struct wire_want want = {.version = chunk->version, .chunk = chunk->chunk};
-    int got = assembly_chunk(anchor->assembly, process, chunk, why);
+    int got = assembly_chunk(anchor->assembly, process % anchor->settings.assign.stages, chunk, why);
     if (got == ERR_AGAIN) {
         log_at(LOG_WARN, "anchor",
                "chunk %u of version %" PRIu64 " did not make what it should: it is asked for again, whole", chunk->chunk,
@@ -183,7 +183,9 @@ int anchor_message(struct anchor *anchor, int process, const struct frame_header
     if (err)
         return err;
     worker->busy_ns = clock_now_ns();
-    if (header->type == WIRE_SNAPSHOT)
-        return assembly_begin(anchor->assembly, process, &decoded.snapshot, why);
+    if (header->type == WIRE_SNAPSHOT) {
+        anchor->sender = process / anchor->settings.assign.stages;
+        return assembly_begin(anchor->assembly, process % anchor->settings.assign.stages, &decoded.snapshot, why);
+    }
     return take_chunk(anchor, process, &decoded.chunk, worker, why);
 }

@@ -22,6 +22,7 @@ struct anchor {
     struct compute_settings settings;
     struct assembly *assembly;
     uint64_t flipped_ns; /* loop thread */
+    int sender;          /* loop thread: the replica that began the newest snapshot */
 
     /* compute thread */
     struct mail *mail;

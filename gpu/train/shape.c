@@ -134,3 +134,8 @@ bool shape_needs_table(const struct profile *p)
 {
     return p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS && p->stages > 1;
 }
+
+bool shape_sends_snapshots(const struct profile *profile, int replica)
+{
+    return replica == 0 || profile->sync_every > 1 || profile->sync_outer != OUTER_NONE;
+}

@@ -20,4 +20,8 @@ int shape_begin(struct stage *stage, const struct profile *profile, struct why *
 void shape_codec(const struct profile *profile, int boundary, struct codec_settings *settings);
 bool shape_needs_table(const struct profile *profile); /* token_table_new, of boundary.rank */
 
+/* Does this replica have room for snapshots on their way to the anchor? Replica 0 sends them, and the next one that is there when it has
+ * left; where nobody can leave only replica 0. */
+bool shape_sends_snapshots(const struct profile *profile, int replica);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "gpu/train/bases.h"
 #include "gpu/train/delta.h"
+#include "gpu/train/shape.h"
 #include "gpu/train/snap.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/log.h"
@@ -80,7 +81,7 @@ int ship_open(struct worker *worker, struct compute_settings *settings, struct w
     worker->ship.look = loop_timer_new(worker->loop, pump, worker);
     if (corrects || count)
         settings->bases = worker->bases = bases_new(&shape, corrects ? profile->anchor_rank : 0, parts, count);
-    int err = worker->assign.replica == 0 ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
+    int err = shape_sends_snapshots(profile, worker->assign.replica) ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
     settings->snap = worker->snap;
     return err;
 }

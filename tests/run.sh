@@ -1,22 +1,29 @@
 #!/bin/sh
 # Run tests side by side: run.sh JOBS TEST… — silent when good, the whole log when bad, exit status 77 is a skip with
 # its last line as the reason. Each test gets a private folder ($TMP, removed), a clean environment and a deadline
-# (TEST_SECONDS; a script may ask for more with a line "# seconds: N"). Last line: N passed, N failed, N skipped.
+# (TEST_SECONDS; a script may ask for more with a line "# seconds: N"). What a test leaves running is ended, and the test fails: its
+# processes are those that have its folder in their environment or among their words. Last line: N passed, N failed, N skipped.
 set -u
 jobs=$1
 shift
 O=${O:-build} SAN=${SAN:-}
 case $O in /*) ;; *) O=$PWD/$O ;; esac
 base=$(mktemp -d "${TMPDIR:-/tmp}/kedge-check.XXXXXX")
-trap 'rm -rf "$base"' EXIT
+# Reads a folder; writes the numbers of the processes that its test has started. Its own words must not name the folder.
+cat >"$base/left" <<'LEFT'
+grep -lsF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline | sed 's|^/proc/\([0-9]*\)/.*|\1|' | sort -u
+LEFT
+trap 'kill -KILL $(echo "$base/tests/" | sh "$base/left") 2>/dev/null; rm -rf "$base"' EXIT
 trap 'exit 130' INT TERM
+mkdir "$base/tests"
 export base O SAN
 
 cat >"$base/one" <<'ONE'
 #!/bin/sh
 test=$1
 name=$(printf %s "$test" | tr / -)
-export TMP="$base/$name.d"
+unset TMP
+TMP=$base/tests/$name.d
 mkdir -p "$TMP"
 seconds=${TEST_SECONDS:-120}
 case $test in
@@ -33,6 +40,16 @@ env -i PATH="$PATH" HOME="$TMP" TMPDIR="$TMP" TMP="$TMP" O="$O" SAN="$SAN" CC="$
     ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:$asan" UBSAN_OPTIONS="print_stacktrace=1" TSAN_OPTIONS="halt_on_error=1 allocator_may_return_null=1 suppressions=$PWD/tests/tsan.txt" \
     timeout -k 5 "$seconds" $command >"$base/$name.log" 2>&1 </dev/null
 status=$?
+for moment in 1 2 3 4 5 6 7 8 9 10; do # what has been told to end may need a while
+    left=$(echo "$TMP" | sh "$base/left")
+    [ -n "$left" ] || break
+    sleep 0.3
+done
+if [ -n "$left" ]; then
+    { echo "left running:"; ps -o pid,etimes,args -p "$(echo $left | tr ' ' ,)"; } >>"$base/$name.log"
+    kill -KILL $left 2>/dev/null
+    [ "$status" != 0 ] || status=1
+fi
 case $status in
 0) echo pass >"$base/$name.result" ;;
 77) echo skip >"$base/$name.result"; printf 'skip %s: %s\n' "$test" "$(tail -n 1 "$base/$name.log")" ;;

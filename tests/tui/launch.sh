@@ -70,7 +70,7 @@ grep -q ssh-ed25519 "$XDG_STATE_HOME/kedge/known_hosts" || fail "no key was note
 press 7
 choose wrong.ini
 press L y
-wait_shows 60 "$TMP/none"
+wait_shows 60 "host.identity: the key file"
 wait_hides 30 "at work"
 wait_for 20 nothing_left wrong || fail "after a launch that was refused: $(nothing_left wrong)"
 press Escape

@@ -439,6 +439,7 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
         s->half_x = take(&s->floats, (rows * narrow + 1) / 2);
         s->half_dy = take(&s->floats, (rows * broad + 1) / 2);
     }
+    s->vectors = take(&s->floats, shape->words_only ? 2 * m->hidden + carve_qkv_width(m) + 2 * m->head_width : 0);
     s->low = take(&s->floats, rows * shape->lora.rank);
     if (!shape->last)
         return;
@@ -478,7 +479,8 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     carve_scratch(shape, &scratch);
     const struct carve_block *trained = shape->lora.rank ? &adapters.block : &weights.block;
     struct stage_memory memory = {
-        .weights = weights.block.floats * (sizeof(float) + (shape->half_products ? sizeof(uint16_t) : 0)) + adapters.block.floats * sizeof(float),
+        .weights = weights.block.floats * ((shape->words_only ? 0 : sizeof(float)) +
+                                         (shape->half_products || shape->words_only ? sizeof(uint16_t) : 0)) + adapters.block.floats * sizeof(float),
         .gradients = shape->frozen ? 0 : trained->floats * sizeof(float),
         .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, trained->floats, trained->tensors),
         .corrections = shape->corrects ? trained->floats * sizeof(float) : 0,

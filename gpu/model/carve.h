@@ -68,6 +68,7 @@ struct carve_scratch {
     size_t inverse;                     /* [rows] */
     size_t wide, d_wide;                /* [rows, max(F, q+2kv)], [rows, max(F, heads·d)] */
     size_t half_x, half_dy;             /* with half_products, in words: [rows, max(H, F, heads·d)], [rows, max(H, 2F, q+2kv)] */
+    size_t vectors;                     /* with words_only: those of one layer, or the last norm */
     size_t low;                         /* [rows, rank], with LoRA */
     size_t logits, maximum, sum, target; /* [head rows, head columns], [head rows] ×3; last stage only */
     int64_t head_rows, head_columns;

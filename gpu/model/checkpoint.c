@@ -117,6 +117,14 @@ int checkpoint_open_file(const char *folder, const char *name, struct checkpoint
     return err;
 }
 
+bool checkpoint_is_half(const struct checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->count; i++)
+        if (!safetensors_is_half(checkpoint->shards[i].file))
+            return false;
+    return true;
+}
+
 size_t checkpoint_tensors(const struct checkpoint *checkpoint)
 {
     size_t count = 0;

@@ -17,6 +17,7 @@ double checkpoint_number(float value);
 struct checkpoint;
 int checkpoint_open(const char *folder, struct checkpoint **checkpoint, struct why *why);
 int checkpoint_open_file(const char *folder, const char *name, struct checkpoint **checkpoint, struct why *why); /* this one only */
+bool checkpoint_is_half(const struct checkpoint *checkpoint); /* are all tensors bf16? */
 size_t checkpoint_tensors(const struct checkpoint *checkpoint); /* how many there are */
 void checkpoint_close(struct checkpoint *checkpoint);
 /* Rows [first, first + count) of tensor `name` as fp32 into out[count·columns]. The tensor must be [rows, columns], or

@@ -107,7 +107,7 @@ static void feed_some(struct generator *generator, const uint32_t *ids, int64_t 
     const struct model_shape *m = &stage->shape.model;
     int64_t cache = generator->context * carve_key_width(m);
     float *output = stage->scratch + stage->work.output;
-    stage->ops->embedding_forward(stage->device, stage_x(stage, 0, 0), stage->weights + stage->at.embedding, ids, count, m->hidden);
+    linear_embed(stage, stage_x(stage, 0, 0), ids, count);
     for (int64_t i = 0; i < m->layers; i++) {
         struct layer layer = stage_layer(stage, 0, i);
         layer_forward_cached(stage, &layer, count, generator->length, generator->keys + i * cache, generator->values + i * cache,

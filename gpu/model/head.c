@@ -60,7 +60,7 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
         float *gradient = stage->shape.lora.rank ? NULL : stage->gradients + offset;
         if (!fresh)
             chunk_logits(stage, b, first, columns);
-        if (weight.words) {
+        if (stage->shape.half_products) {
             ops->softmax_backward_half(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
             linear_backward_half(stage, gradient, b->d_normed, (const uint16_t *)logits, 2 * columns, b->normed, weight.words,
                                  b->rows, columns, hidden, !fresh);
@@ -71,11 +71,17 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
     }
 }
 
+static const float *head_gain(const struct stage *stage)
+{
+    size_t place = stage->work.vectors;
+    return vector_at(stage, stage->at.norm, stage->shape.model.hidden, &place);
+}
+
 static void head_norm(struct stage *stage, int64_t rows)
 {
     const struct model_shape *m = &stage->shape.model;
     stage->ops->rmsnorm_forward(stage->device, stage->scratch + stage->work.normed, stage->scratch + stage->work.inverse,
-                                stage->scratch + stage->work.output, stage->weights + stage->at.norm, rows, m->hidden,
+                                stage->scratch + stage->work.output, head_gain(stage), rows, m->hidden,
                                 m->norm_epsilon);
 }
 
@@ -108,7 +114,7 @@ double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, flo
         ops->fill(stage->device, gradient, 0, rows * hidden);
         ops->rmsnorm_backward(stage->device, gradient, stage->shape.lora.rank ? NULL : stage->gradients + stage->at.norm,
                               stage->scratch + stage->work.d_normed, stage->scratch + stage->work.output,
-                              stage->weights + stage->at.norm, stage->scratch + stage->work.inverse, rows, hidden);
+                              head_gain(stage), stage->scratch + stage->work.inverse, rows, hidden);
     }
     return loss;
 }

@@ -23,8 +23,8 @@ struct stage {
     struct carve_activations kept;
     struct carve_scratch work;
     struct carve_tensor *tensors;                             /* [learned.tensors] */
-    float *weights;                                           /* device, the model's */
-    uint16_t *words;                                          /* device: the weights in bf16, for half_products; NULL */
+    float *weights;                                           /* device, the model's; NULL with words_only */
+    uint16_t *words;                                          /* device: the weights in bf16, for half_products or words_only; NULL */
     float *trained;                                           /* device, learned.floats: the same block, or that of the adapters */
     float *gradients;                                         /* device, learned.floats */
     bool stale;                                               /* weights have changed since `words` were made of them */
@@ -49,13 +49,16 @@ size_t stage_tied_copy(const struct stage *stage);
 void stage_changed(struct stage *stage);
 void stage_moved(struct stage *stage);
 
-/* A matrix of weights; the words only with half_products, else NULL. */
+/* A matrix of weights; at least one of the two is there. */
 struct weight {
     const float *full;
     const uint16_t *words;
 };
 
 struct weight weight_at(const struct stage *stage, size_t offset);
+/* A vector of weights in fp32, if need be in scratch at *place, which moves on. */
+const float *vector_at(const struct stage *stage, size_t offset, int64_t count, size_t *place);
+void linear_embed(struct stage *stage, float *y, const uint32_t *ids, int64_t rows);
 struct weight weight_part(struct weight weight, int64_t first); /* from element `first` on */
 
 /* y[rows,out] = x[rows,in] · Wᵀ */

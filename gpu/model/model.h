@@ -60,6 +60,7 @@ struct stage_shape {
     bool frozen;                 /* forward only: gradients and optimiser are not taken */
     bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
     bool corrects;               /* a second block of gradients is taken: stage_correction */
+    bool words_only;             /* weights that are not trained are kept in bf16 alone: exactly, where they come in bf16 */
     bool half_products;          /* matrix products are of bf16 (linear.c); weights are kept in both formats */
     enum stage_moments moments;  /* how AdamW keeps its two */
     bool apart;                  /* attention does not leave a document: stage_documents */

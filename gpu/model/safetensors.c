@@ -280,6 +280,14 @@ static const struct tensor *find(const struct safetensors *file, const char *nam
     return bsearch(&key, file->tensors, file->count, sizeof *file->tensors, by_name);
 }
 
+bool safetensors_is_half(const struct safetensors *file)
+{
+    for (size_t i = 0; i < file->count; i++)
+        if (file->tensors[i].dtype->read != read_bf16)
+            return false;
+    return true;
+}
+
 size_t safetensors_count(const struct safetensors *file)
 {
     return file->count;

@@ -19,6 +19,7 @@ int safetensors_open(const char *path, struct safetensors **file, struct why *wh
 int safetensors_parse(const uint8_t *bytes, size_t count, const char *label, struct safetensors **file, struct why *why);
 void safetensors_close(struct safetensors *file);
 
+bool safetensors_is_half(const struct safetensors *file); /* are all tensors bf16? */
 size_t safetensors_count(const struct safetensors *file);
 bool safetensors_has(const struct safetensors *file, const char *name);
 /* Elements [first, first + count) of a tensor of exactly this shape, as fp32. F32, BF16 and F16 are read; others are refused

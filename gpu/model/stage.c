@@ -17,9 +17,9 @@ static int take_blocks(struct stage *stage)
     const struct stage_shape *shape = &stage->shape;
     size_t all = stage->learned.floats, learned = shape->frozen ? 0 : all;
     size_t moment = shape->judges || shape->frozen ? 0 : carve_moment_bytes(shape->moments, all, stage->learned.tensors);
-    const size_t bytes[] = {stage->at.block.floats * sizeof(float), learned * sizeof(float), moment, moment,
+    const size_t bytes[] = {shape->words_only ? 0 : stage->at.block.floats * sizeof(float), learned * sizeof(float), moment, moment,
                             shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
-                            stage->work.floats * sizeof(float), shape->half_products ? stage->at.block.floats * sizeof(uint16_t) : 0,
+                            stage->work.floats * sizeof(float), shape->half_products || shape->words_only ? stage->at.block.floats * sizeof(uint16_t) : 0,
                             stage->adapters.block.floats * sizeof(float)};
     void *blocks[sizeof bytes / sizeof *bytes] = {NULL};
     bool whole = true;
@@ -149,10 +149,11 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
     const struct carve_weights *at = &stage->at;
     const struct carve_activations *kept = &stage->kept;
     size_t offset = at->first_layer + (size_t)index * at->layer_stride;
-    const float *w = stage->weights + offset;
+    const struct model_shape *m = &stage->shape.model;
+    size_t place = stage->work.vectors;
     float *a = set_of(stage, slot) + kept->layer + (size_t)index * kept->layer_stride;
     struct layer layer = {
-        .norm1 = w + at->norm1, .norm2 = w + at->norm2,
+        .norm1 = vector_at(stage, offset + at->norm1, m->hidden, &place), .norm2 = vector_at(stage, offset + at->norm2, m->hidden, &place),
         .qkv_weight = weight_at(stage, offset + at->qkv), .o_weight = weight_at(stage, offset + at->o),
         .gate_up_weight = weight_at(stage, offset + at->gate_up), .down_weight = weight_at(stage, offset + at->down),
         .d_norm1 = gradient_at(stage, offset + at->norm1), .d_norm2 = gradient_at(stage, offset + at->norm2),
@@ -164,13 +165,13 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
     };
     for (int target = 0; target < LORA_TARGETS; target++)
         layer.adapters[target] = adapter_at(stage, index, target);
-    if (stage->shape.model.qkv_bias) {
-        layer.qkv_bias = w + at->qkv_bias;
+    if (m->qkv_bias) {
+        layer.qkv_bias = vector_at(stage, offset + at->qkv_bias, carve_qkv_width(m), &place);
         layer.d_qkv_bias = gradient_at(stage, offset + at->qkv_bias);
     }
-    if (stage->shape.model.qk_norm) {
-        layer.q_norm = w + at->q_norm;
-        layer.k_norm = w + at->k_norm;
+    if (m->qk_norm) {
+        layer.q_norm = vector_at(stage, offset + at->q_norm, m->head_width, &place);
+        layer.k_norm = vector_at(stage, offset + at->k_norm, m->head_width, &place);
         layer.d_q_norm = gradient_at(stage, offset + at->q_norm);
         layer.d_k_norm = gradient_at(stage, offset + at->k_norm);
         layer.raw = a + kept->raw;
@@ -230,7 +231,7 @@ void stage_moved(struct stage *stage)
 
 static void refresh(struct stage *stage)
 {
-    if (stage->words && stage->stale)
+    if (stage->words && stage->weights && stage->stale)
         stage->ops->halve(stage->device, stage->words, stage->weights, (int64_t)stage->at.block.floats);
     stage->stale = false;
 }
@@ -242,8 +243,7 @@ static void run_forward(struct stage *stage, int slot)
     float *output = stage->scratch + stage->work.output;
     refresh(stage);
     if (stage->shape.first)
-        stage->ops->embedding_forward(stage->device, stage_x(stage, slot, 0), stage->weights + stage->at.embedding, s->ids,
-                                      s->sequences * s->tokens, stage->shape.model.hidden);
+        linear_embed(stage, stage_x(stage, slot, 0), s->ids, s->sequences * s->tokens);
     for (int64_t i = 0; i < stage->shape.layers; i++) {
         struct layer layer = stage_layer(stage, slot, i);
         layer_forward(stage, &layer, s->sequences, s->tokens,

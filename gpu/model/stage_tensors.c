@@ -25,20 +25,31 @@ static struct carve_tensor *list_weights(const struct stage *stage)
     return tensors;
 }
 
+/* Into a block of floats, or, where it is NULL, into the words. */
+static void put_floats(struct stage *stage, float *block, size_t offset, const float *piece, int64_t count)
+{
+    float *staging = stage->scratch + stage->work.normed;
+    int64_t most = stage->kept.rows * stage->shape.model.hidden;
+    for (int64_t done = 0; done < count; done += most) {
+        int64_t part = count - done < most ? count - done : most;
+        float *to = block ? block + offset + done : staging;
+        stage->ops->copy_in(stage->device, to, piece + done, (size_t)part * sizeof *piece);
+        if (!block)
+            stage->ops->halve(stage->device, stage->words + offset + done, staging, part);
+    }
+    stage->ops->finish(stage->device);
+}
+
 static void fresh_tensor(struct stage *stage, float *block, const struct carve_tensor *t, uint64_t seed, float *piece)
 {
-    float *weights = block + t->offset;
     int64_t total = t->rows * t->columns;
-    if (t->deviation <= 0) {
-        stage->ops->fill(stage->device, weights, t->deviation < 0 ? 0 : 1, total);
-        return;
-    }
-    for (int64_t done = 0; done < total;) {
-        int64_t count = total - done < PIECE ? total - done : PIECE;
-        fresh_normal(seed, t->name, (uint64_t)done, count, t->deviation, piece);
-        stage->ops->copy_in(stage->device, weights + done, piece, (size_t)count * sizeof *piece);
-        stage->ops->finish(stage->device);
-        done += count;
+    for (int64_t done = 0, count; done < total; done += count) {
+        count = total - done < PIECE ? total - done : PIECE;
+        if (t->deviation > 0)
+            fresh_normal(seed, t->name, (uint64_t)done, count, t->deviation, piece);
+        for (int64_t i = 0; i < count && t->deviation <= 0; i++)
+            piece[i] = t->deviation < 0 ? 0 : 1;
+        put_floats(stage, block, t->offset + (size_t)done, piece, count);
     }
 }
 
@@ -75,9 +86,7 @@ static int load_tensor(struct stage *stage, float *block, struct checkpoint *che
         int err = checkpoint_get_rows(checkpoint, name, t->dims, t->rows, t->columns, row, rows, piece, why);
         if (err)
             return err;
-        stage->ops->copy_in(stage->device, block + t->offset + row * t->columns, piece,
-                            (size_t)(rows * t->columns) * sizeof *piece);
-        stage->ops->finish(stage->device);
+        put_floats(stage, block, t->offset + (size_t)(row * t->columns), piece, rows * t->columns);
     }
     return 0;
 }
@@ -157,6 +166,16 @@ int stage_load_adapters(struct stage *stage, const char *folder, struct why *why
     return err;
 }
 
+/* Weights that nobody trains need no more bits than their file has. */
+static int find_words(const char *folder, bool *half, struct why *why)
+{
+    struct checkpoint *checkpoint = NULL;
+    int err = checkpoint_open(folder, &checkpoint, why);
+    *half = !err && checkpoint_is_half(checkpoint);
+    checkpoint_close(checkpoint);
+    return err;
+}
+
 int stage_open(const struct ops *ops, struct device *device, const struct stage_shape *shape, const char *folder, const char *adapter,
                struct stage **stage, struct why *why)
 {
@@ -167,6 +186,8 @@ int stage_open(const struct ops *ops, struct device *device, const struct stage_
     whole.first = whole.last = true;
     if (!err && adapter)
         err = adapter_read(adapter, &whole.lora, why);
+    if (!err && shape->frozen)
+        err = find_words(folder, &whole.words_only, why);
     if (!err)
         err = stage_new(ops, device, &whole, &opened, why);
     if (!err)
@@ -255,7 +276,10 @@ void stage_words_get(struct stage *stage, uint16_t *words)
         const struct carve_tensor *t = &stage->tensors[i];
         if (t->offset == stage_tied_copy(stage))
             continue;
-        stage->ops->pack(stage->device, (uint8_t *)words, stage->trained + t->offset, t->rows, t->columns, FORMAT_BF16);
+        if (stage->trained)
+            stage->ops->pack(stage->device, (uint8_t *)words, stage->trained + t->offset, t->rows, t->columns, FORMAT_BF16);
+        else
+            stage->ops->copy_out(stage->device, words, stage->words + t->offset, (size_t)(t->rows * t->columns) * sizeof *words);
         words += t->rows * t->columns;
     }
     stage->ops->finish(stage->device);
@@ -267,7 +291,10 @@ void stage_words_set(struct stage *stage, const uint16_t *words)
         const struct carve_tensor *t = &stage->tensors[i];
         if (t->offset == stage_tied_copy(stage))
             continue;
-        stage->ops->unpack(stage->device, stage->trained + t->offset, (const uint8_t *)words, t->rows, t->columns, FORMAT_BF16);
+        if (stage->trained)
+            stage->ops->unpack(stage->device, stage->trained + t->offset, (const uint8_t *)words, t->rows, t->columns, FORMAT_BF16);
+        else
+            stage->ops->copy_in(stage->device, stage->words + t->offset, words, (size_t)(t->rows * t->columns) * sizeof *words);
         words += t->rows * t->columns;
     }
     stage->ops->finish(stage->device);

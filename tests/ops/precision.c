@@ -1,6 +1,7 @@
 /*
  * Products of bf16 in a stage: loss and gradients near those of fp32 on every instruction set, masters that keep steps smaller than a
- * bf16 sees, and words that follow the weights however these were changed.
+ * bf16 sees, and words that follow the weights however these were changed. Weights in bf16 alone: the same model as the same numbers
+ * in fp32, in half the memory.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -136,9 +137,67 @@ static void words_follow_weights(void **state)
     rig_close(&rig);
 }
 
+/* Judges, which no optimiser moves: one whose weights are fp32 that a bf16 holds, one that has the words only. */
+static struct stage *open_judge(struct rig *rig, bool words_only, bool half, bool bias)
+{
+    const struct stage_shape shape = {
+        .model = {.hidden = HIDDEN, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 72, .vocabulary = VOCABULARY, .head_width = 12,
+                  .qk_norm = !bias, .qkv_bias = bias, .rope_theta = 10000, .norm_epsilon = 1e-5f},
+        .layers = 2, .first = true, .last = true, .sequences = SEQUENCES, .tokens = TOKENS, .slots = 1, .judges = true,
+        .half_products = half, .words_only = words_only};
+    struct stage *stage;
+    struct why why = {0};
+    if (stage_new(rig->ops, rig->device, &shape, &stage, &why) != 0)
+        fail_msg("%s", why.text);
+    uint64_t count = (uint64_t)stage_word_count(&shape), bytes = stage_memory(&shape).weights;
+    assert_true(bytes >= count * (words_only ? 2 : half ? 6 : 4) && bytes < count * (words_only ? 2 : half ? 6 : 4) + 4096);
+    return stage;
+}
+
+static void words_each(struct rig *rig)
+{
+    for (int n = 0; n < 4; n++) {
+        struct stage *full = open_judge(rig, false, n & 1, n & 2), *words = open_judge(rig, true, n & 1, n & 2);
+        const int64_t most = 2 * (VOCABULARY * HIDDEN + 4 * HIDDEN * (4 * HIDDEN + 72));
+        uint16_t *snapshot = rig_take(rig, most * 2), *back = rig_take(rig, most * 2);
+        stage_fresh(full, 9);
+        stage_words_get(full, snapshot);
+        stage_words_set(full, snapshot);
+        stage_words_set(words, snapshot);
+        memset(back, 0xA5, (size_t)most * 2);
+        stage_words_get(words, back);
+        numbers_same(back, snapshot, most * 2, "words back (%s)", rig->label);
+        double wanted = both_ways(full), loss = both_ways(words);
+        if (!(fabs(loss - wanted) < 1e-6 * wanted))
+            fail_msg("loss %.9f of words, %.9f of fp32 (%s)", loss, wanted, rig->label);
+        for (int i = 0; i < stage_tensor_count(full); i++) {
+            struct tensor_info info;
+            stage_tensor(full, i, &info);
+            int64_t count = info.shape[0] * (info.dims == 2 ? info.shape[1] : 1);
+            float *got = rig_floats(rig, count), *want = rig_floats(rig, count);
+            stage_tensor_get(words, i, got, true);
+            stage_tensor_get(full, i, want, true);
+            if (!(backend_difference(got, rig_wide(rig, want, count), count) < 2e-5))
+                fail_msg("gradient of %s is another one with words (%s)", info.name, rig->label);
+        }
+        stage_fresh(words, 9);
+        stage_words_get(words, back);
+        numbers_same(back, snapshot, most * 2, "fresh words (%s)", rig->label);
+        stage_free(full);
+        stage_free(words);
+    }
+}
+
+static void words_alone_are_the_same_model(void **state)
+{
+    (void)state;
+    rig_each(words_each);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_near), cmocka_unit_test(masters_keep_small_steps),
-                                       cmocka_unit_test(words_follow_weights)};
+                                       cmocka_unit_test(words_follow_weights),
+                                       cmocka_unit_test(words_alone_are_the_same_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

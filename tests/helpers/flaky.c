@@ -8,6 +8,7 @@ struct road_flaky {
     struct loop *loop;
     struct loop_timer *again;
     uint64_t random;
+    bool stingy, refused[3]; /* each call of a kind is refused once, and then moves a byte or two */
 };
 
 uint64_t flaky_random(uint64_t *state, uint64_t below)
@@ -21,13 +22,17 @@ uint64_t flaky_random(uint64_t *state, uint64_t below)
 /* A length in 1..count, small ones often. */
 static size_t flaky_length(struct road_flaky *flaky, size_t count)
 {
-    size_t most = flaky_random(&flaky->random, 3) ? count : count < 50 ? count : 50;
+    size_t few = flaky->stingy ? 2 : 50;
+    size_t most = !flaky->stingy && flaky_random(&flaky->random, 3) ? count : count < few ? count : few;
     return 1 + (size_t)flaky_random(&flaky->random, most);
 }
 
-static bool flaky_refuses(struct road_flaky *flaky)
+enum call { CALL_OTHER, CALL_READ, CALL_WRITE };
+
+static bool flaky_refuses(struct road_flaky *flaky, enum call call)
 {
-    if (flaky_random(&flaky->random, 4))
+    flaky->refused[call] = flaky->stingy ? !flaky->refused[call] : !flaky_random(&flaky->random, 4);
+    if (!flaky->refused[call])
         return false;
     loop_timer_set(flaky->again, 0);
     return true;
@@ -43,7 +48,7 @@ static void flaky_ready(void *arg)
 static int flaky_start(struct road *base, struct why *why)
 {
     struct road_flaky *flaky = (struct road_flaky *)base;
-    return flaky_refuses(flaky) ? ERR_AGAIN : road_start(flaky->below, why);
+    return flaky_refuses(flaky, CALL_OTHER) ? ERR_AGAIN : road_start(flaky->below, why);
 }
 
 static void flaky_want(struct road *base, bool read, bool write)
@@ -54,19 +59,19 @@ static void flaky_want(struct road *base, bool read, bool write)
 static ssize_t flaky_read(struct road *base, uint8_t *bytes, size_t room, struct why *why)
 {
     struct road_flaky *flaky = (struct road_flaky *)base;
-    return flaky_refuses(flaky) ? ERR_AGAIN : road_read(flaky->below, bytes, flaky_length(flaky, room), why);
+    return flaky_refuses(flaky, CALL_READ) ? ERR_AGAIN : road_read(flaky->below, bytes, flaky_length(flaky, room), why);
 }
 
 static ssize_t flaky_write(struct road *base, const uint8_t *bytes, size_t count, struct why *why)
 {
     struct road_flaky *flaky = (struct road_flaky *)base;
-    return flaky_refuses(flaky) ? ERR_AGAIN : road_write(flaky->below, bytes, flaky_length(flaky, count), why);
+    return flaky_refuses(flaky, CALL_WRITE) ? ERR_AGAIN : road_write(flaky->below, bytes, flaky_length(flaky, count), why);
 }
 
 static int flaky_finish(struct road *base, struct why *why)
 {
     struct road_flaky *flaky = (struct road_flaky *)base;
-    return flaky_refuses(flaky) ? ERR_AGAIN : road_finish(flaky->below, why);
+    return flaky_refuses(flaky, CALL_OTHER) ? ERR_AGAIN : road_finish(flaky->below, why);
 }
 
 static void flaky_free(struct road *base)
@@ -98,6 +103,13 @@ static const struct road_ops flaky_ops = {
     .describe = flaky_describe,
     .tls_peer = flaky_tls_peer,
 };
+
+struct road *road_stingy(struct loop *loop, struct road *below, uint64_t seed)
+{
+    struct road *road = road_flaky(loop, below, seed);
+    ((struct road_flaky *)road)->stingy = true;
+    return road;
+}
 
 struct road *road_flaky(struct loop *loop, struct road *below, uint64_t seed)
 {

@@ -11,6 +11,9 @@
 
 struct road *road_flaky(struct loop *loop, struct road *below, uint64_t seed);
 
+/* The worst of them: every single call is refused once, and then moves one byte or two. */
+struct road *road_stingy(struct loop *loop, struct road *below, uint64_t seed);
+
 /* A repeatable stream of numbers, below `below`. */
 uint64_t flaky_random(uint64_t *state, uint64_t below);
 

@@ -308,7 +308,8 @@ void roads_expect(struct roads *roads, const struct wire_road *road)
         return;
     side->road = *road;
     if (!comes_back(side))
-        loop_timer_set(side->deadline, roads->settings.timeouts.form_ns);
+        /* Before the scheduler's own deadline: only this end knows which address, and why not. */
+        loop_timer_set(side->deadline, roads->settings.timeouts.form_ns - roads->settings.timeouts.grace_ns);
     if (road->dial) {
         loop_timer_set(side->redial, 0);
         return;

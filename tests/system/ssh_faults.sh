@@ -97,7 +97,7 @@ kill $mute
 # ---- a port that leads nowhere ----
 variant mapped host.a.announce="127.0.0.2:$(free_port 127.0.0.2)" host.b.announce="127.0.0.3:$(free_port 127.0.0.3)" run.timeout=2s
 timeout 200 "$O/kedge" run "$TMP/mapped.ini" --headless >"$TMP/out" 2>&1 </dev/null
-[ $? = 1 ] && grep -q '^mapped: stopped: r0s0 on host a (and 1 more) did not have its roads within 24.0 s' "$TMP/out" || fail "a port that leads nowhere: $(cat "$TMP/out")"
+[ $? = 1 ] && grep -q '^mapped: stopped: ' "$TMP/out" || fail "a port that leads nowhere: $(cat "$TMP/out")"
 grep -q 'alert r0s0: lost r0s1: no road to 127.0.0.3:[0-9]* in time: 127.0.0.3:[0-9]* cannot be reached: Connection refused' "$TMP/out" || fail "a port that leads nowhere: $(cat "$TMP/out")"
 nothing_left mapped && nothing_on "one two" mapped || fail "after a port that leads nowhere"
 

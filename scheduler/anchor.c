@@ -372,7 +372,7 @@ static void agree(struct run *run)
     use.version = anchor->pending[chosen].version;
     anchor->pending[chosen].told_from = use.from_step;
     for (int i = 0; i < run->plan.stage_count; i++)
-        if (run->plan.stages[i].stage == 0)
+        if (run->plan.stages[i].stage == 0 && !leaving_has_left(run, run->plan.stages[i].replica)) /* one that joins has none of it */
             run_send(run, processes_stage(&run->processes, i), WIRE_USE, &use);
 }
 
@@ -381,6 +381,16 @@ static void tell_use_again(struct run *run)
     for (int i = 0; i < ANCHOR_PENDING; i++)
         if (run->anchor.pending[i].version > run->anchor.used)
             run->anchor.pending[i].told_from = 0;
+}
+
+void anchor_forget(struct run *run, int replica)
+{
+    for (int s = 0; s < run->plan.stages_per_replica; s++) {
+        int index = replica * run->plan.stages_per_replica + s;
+        run->anchor.road_told[index] = false;
+        for (int i = 0; i < ANCHOR_PENDING; i++)
+            run->anchor.pending[i].holders &= ~((uint64_t)1 << index);
+    }
 }
 
 void anchor_welcome(struct run *run, struct process *process)

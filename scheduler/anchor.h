@@ -50,6 +50,7 @@ void anchor_begin(struct run *run);
 void anchor_tick(struct run *run);                             /* starts it, orders, grants, tells */
 void anchor_step(struct run *run);                             /* a training step has ended: what is due by steps */
 void anchor_welcome(struct run *run, struct process *process); /* it, or a stage, has a road to us (again) */
+void anchor_forget(struct run *run, int replica); /* it begins again: no road, no directions */
 void anchor_ready(struct run *run, struct process *process);
 void anchor_ended(struct run *run);
 int anchor_mark(struct run *run, struct process *process, const void *payload, struct why *why);

@@ -70,10 +70,10 @@ static void begin(struct run *run, int replica)
         if (run->plan.stages[run->plan.roads[i].from].replica == replica || run->plan.stages[run->plan.roads[i].to].replica == replica)
             run->road_told[i] = false;
     leaving_renew(run, replica);
+    anchor_forget(run, replica);
     for (int s = 0; s < run->plan.stages_per_replica; s++) {
         struct process *process = process_of(run, replica, s);
         processes_renew(run->record, process);
-        run->anchor.road_told[replica * run->plan.stages_per_replica + s] = false;
         forming_spawn(run, process);
     }
     move(run, replica, JOINING_STARTS);

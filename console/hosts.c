@@ -33,9 +33,16 @@ static void write_real(const struct style *style, float value, const char *unit,
     snprintf(out, size, "%s%s", words_real(style, (double)value, 0, text, sizeof text), isfinite(value) ? unit : "");
 }
 
-bool hosts_cell(const struct state_host *host, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,
+/* Of a run that is over nobody expects to be heard of. */
+static uint64_t heard_ns_ago(const struct state *state, const struct state_host *host, uint64_t now_ns)
+{
+    return state_is_over(state) ? UINT64_MAX : state_host_age_ns(host, now_ns);
+}
+
+bool hosts_cell(const struct state *state, size_t number, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,
                 size_t size)
 {
+    const struct state_host *host = &state->hosts[number];
     const struct wire_host *row = &host->row;
     switch (column) {
     case HOSTS_NAME:
@@ -69,7 +76,7 @@ bool hosts_cell(const struct state_host *host, enum hosts_column column, const s
         write_offset(style, row->clock_offset, out, size);
         return fabs(row->clock_offset) > CLOCK_WORRIES;
     case HOSTS_HEARD:
-        words_age(style, state_host_age_ns(host, now_ns), out, size);
+        words_age(style, heard_ns_ago(state, host, now_ns), out, size);
         return false;
     case HOSTS_PROCESSES:
         snprintf(out, size, "%u", row->processes);
@@ -91,7 +98,7 @@ void hosts_print(const struct state *state, const struct style *style, uint64_t 
         char cells[HOSTS_COLUMNS][WORDS + 8];
         bool worries = false;
         for (int column = 0; column < HOSTS_COLUMNS; column++)
-            worries |= hosts_cell(&state->hosts[i], (enum hosts_column)column, style, now_ns, cells[column], sizeof cells[column]);
+            worries |= hosts_cell(state, i, (enum hosts_column)column, style, now_ns, cells[column], sizeof cells[column]);
         table_row(table, worries ? PAINT_WARN : PAINT_NONE);
         for (int column = 0; column < HOSTS_COLUMNS; column++)
             table_cell(table, "%s", cells[column]);
@@ -106,7 +113,7 @@ json_t *hosts_report(const struct state *state, uint64_t now_ns)
     for (size_t i = 0; i < state->host_count; i++) {
         const struct wire_host *row = &state->hosts[i].row;
         json_t *object = json_pack("{s:s}", "host", row->host);
-        json_object_set_new(object, "heard_seconds_ago", report_seconds(state_host_age_ns(&state->hosts[i], now_ns)));
+        json_object_set_new(object, "heard_seconds_ago", report_seconds(heard_ns_ago(state, &state->hosts[i], now_ns)));
         json_object_set_new(object, "processes", json_integer(row->processes));
         json_object_set_new(object, "cpu_share", report_real((double)row->cpu_share));
         json_object_set_new(object, "load", report_real((double)row->load));

@@ -14,8 +14,8 @@ enum hosts_column {
 };
 
 const char *hosts_title(enum hosts_column column);
-/* Returns true when the value should worry somebody. */
-bool hosts_cell(const struct state_host *host, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,
+/* Of the state's host of that number. Returns true when the value should worry somebody. */
+bool hosts_cell(const struct state *state, size_t number, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,
                 size_t size);
 void hosts_print(const struct state *state, const struct style *style, uint64_t now_ns, FILE *out);
 json_t *hosts_report(const struct state *state, uint64_t now_ns);

@@ -168,7 +168,7 @@ static int host_cell(int at, int column, char *out, size_t size, void *arg)
 {
     const struct view *view = arg;
     const struct state_host *host = &view->state.hosts[at];
-    bool worries = hosts_cell(host, (enum hosts_column)column, &view->style, view->now_ns, out, size);
+    bool worries = hosts_cell(&view->state, (size_t)at, (enum hosts_column)column, &view->style, view->now_ns, out, size);
     bool stale = view_is_stale(view, state_host_age_ns(host, view->now_ns));
     return stale ? INK_DIM : worries ? INK_WARN : column == HOSTS_NAME ? INK_BOLD : INK_PLAIN;
 }

@@ -386,6 +386,7 @@ static void on_control_up(void *arg)
     tell_starter(agent, 0, "");
     for (int i = 0; i < agent->child_count; i++)
         report(agent, &agent->children[i]);
+    health_look(agent->health);
 }
 
 static void on_control_down(int err, const char *reason, bool final, void *arg)

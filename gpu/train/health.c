@@ -268,6 +268,12 @@ struct health *health_new(struct loop *loop, const char *folder, health_cb *tell
     return health;
 }
 
+void health_look(struct health *health)
+{
+    if (health)
+        loop_timer_set(health->period, 0);
+}
+
 void health_free(struct health *health)
 {
     if (!health)

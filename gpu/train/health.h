@@ -18,6 +18,7 @@ typedef void health_cb(const struct wire_host *host, void *arg);
 /* Tells every few seconds, the first time at once. `folder`: whose file system is looked at. */
 struct health *health_new(struct loop *loop, const char *folder, health_cb *tell, void *arg);
 void health_free(struct health *health); /* kills what it had started; NULL is fine */
+void health_look(struct health *health); /* and tell now; NULL is fine */
 /* Its owner reaps all children; true: this one was ours. */
 bool health_reaped(struct health *health, pid_t pid);
 

@@ -29,7 +29,7 @@ static void open_stages(struct pipeline *pipeline, const int64_t *layers)
     const struct backend *cpu = pipeline->backend;
     struct why why = {0};
     struct plan *plan = mem_new(sizeof *plan);
-    struct stage_shape shape = {.sequences = p->micro_batch, .tokens = p->sequence, .slots = 1, .recompute = p->recompute,
+    struct stage_shape shape = {.lora = shape_lora(p), .sequences = p->micro_batch, .tokens = p->sequence, .slots = 1, .recompute = p->recompute,
                                 .half_products = p->precision == PRECISION_BF16};
     if (!layers)
         must(plan_make(p, plan, &why), &why);
@@ -39,10 +39,7 @@ static void open_stages(struct pipeline *pipeline, const int64_t *layers)
         shape.first = i == 0;
         shape.last = i == pipeline->stages - 1;
         must(stage_new(cpu->ops, cpu->device, &shape, &pipeline->stage[i], &why), &why);
-        if (p->model_path[0])
-            must(stage_load(pipeline->stage[i], p->model_path, &why), &why);
-        else
-            stage_fresh(pipeline->stage[i], (uint64_t)p->seed);
+        must(shape_begin(pipeline->stage[i], p, &why), &why);
     }
     mem_free(plan);
 }

@@ -76,6 +76,24 @@ static void a_tied_head_is_one_table_on_two_stages(void **state)
     }
 }
 
+/* Masked, and with a tied head, which is frozen: its gradient goes nowhere. */
+static void adapters_are_trained_on_two_stages(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        struct train train;
+        train_begin(&train, 2, true);
+        train.profile.head_tie = tied ? HEAD_TIED : HEAD_UNTIED;
+        train.profile.lora_rank = 3;
+        train.profile.lora_alpha = 6;
+        snprintf(train.profile.lora_targets, sizeof train.profile.lora_targets, "%s", tied ? "q,v" : "q,k,v,o,gate,up,down");
+        train_run(&train);
+        train_stop(&train);
+        train_as_pipeline(&train);
+        train_end(&train);
+    }
+}
+
 static void losses(bool slow, int in_flight, double *out)
 {
     struct train train;
@@ -235,6 +253,7 @@ int main(void)
         cmocka_unit_test(two_stages_over_tls_are_the_pipeline),
         cmocka_unit_test(three_stages_are_the_pipeline_whatever_the_road),
         cmocka_unit_test(a_tied_head_is_one_table_on_two_stages),
+        cmocka_unit_test(adapters_are_trained_on_two_stages),
         cmocka_unit_test(two_runs_have_the_same_bits),
         cmocka_unit_test(a_knob_acts_from_its_step_on),
         cmocka_unit_test(what_is_not_finite_is_never_applied),

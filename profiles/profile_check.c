@@ -347,14 +347,16 @@ static void check_lora(struct checking *checking)
     bool on = p->lora_rank || p->lora_path[0];
     for (size_t i = 0; i < sizeof others / sizeof *others && !on; i++)
         if (is_given(checking, others[i]))
-            complain(checking, others[i], "%s has no effect without lora.rank or lora.path: give one of them, or remove it", others[i]);
+            complain(checking, others[i], "%s has no effect without lora.rank or lora.path: give one of them, or remove it",
+                     others[i]);
     if (on && !p->model_path[0])
-        complain(checking, p->lora_path[0] ? "lora.path" : "lora.rank", "adapters of fresh weights would fit nothing: give the model that "
-                 "they are for in model.path, or remove section lora");
+        complain(checking, p->lora_path[0] ? "lora.path" : "lora.rank",
+                 "adapters of fresh weights would fit nothing: give the model that they are for in model.path, or remove section lora");
     if (p->lora_dropout > 0)
         complain(checking, "lora.dropout", "lora.dropout = %g is not supported: remove it, or set 0", p->lora_dropout);
     if (!profile_lora_targets(p->lora_targets))
-        complain(checking, "lora.targets", "lora.targets = %s: write some of q, k, v, o, gate, up and down, with commas", p->lora_targets);
+        complain(checking, "lora.targets", "lora.targets = %s: write some of q, k, v, o, gate, up and down, with commas",
+                 p->lora_targets);
     snprintf(config, sizeof config, "%s/adapter_config.json", p->lora_path);
     if (p->lora_path[0] && access(config, R_OK) != 0)
         complain(checking, "lora.path", "lora.path = %s: no PEFT adapter: there is no adapter_config.json", p->lora_path);

@@ -137,8 +137,9 @@ int plan_matrices(const struct profile *p, struct plan_matrix matrices[PLAN_MATR
 {
     uint64_t hidden = (uint64_t)p->hidden, ffn = (uint64_t)p->ffn, query = query_width(p), key = key_width(p);
     const struct plan_matrix all[PROFILE_LORA_TARGETS] = {
-        [PROFILE_LORA_Q] = {query, hidden},  [PROFILE_LORA_K] = {key, hidden}, [PROFILE_LORA_V] = {key, hidden},   [PROFILE_LORA_O] = {hidden, query},
-        [PROFILE_LORA_GATE] = {ffn, hidden}, [PROFILE_LORA_UP] = {ffn, hidden}, [PROFILE_LORA_DOWN] = {hidden, ffn}};
+        [PROFILE_LORA_Q] = {query, hidden},  [PROFILE_LORA_K] = {key, hidden},  [PROFILE_LORA_V] = {key, hidden},
+        [PROFILE_LORA_O] = {hidden, query},  [PROFILE_LORA_GATE] = {ffn, hidden}, [PROFILE_LORA_UP] = {ffn, hidden},
+        [PROFILE_LORA_DOWN] = {hidden, ffn}};
     uint32_t targets = profile_lora_targets(p->lora_targets);
     uint64_t rank = (uint64_t)p->lora_rank;
     int count = 0;

@@ -78,7 +78,8 @@ static int read_targets(const char *folder, const json_t *json, uint32_t *target
             target++;
         if (!name || target == LORA_TARGETS)
             return why_set(why, ERR_INVALID, "%s/" ADAPTER_CONFIG ": target_modules has %s; the projections q, k, v, o, gate, up and "
-                           "down (q_proj …) are supported", folder, name ? text_harmless(name, strlen(name), safe, sizeof safe) : "no text");
+                           "down (q_proj …) are supported", folder,
+                           name ? text_harmless(name, strlen(name), safe, sizeof safe) : "no text");
         *targets |= 1u << target;
     }
     return *targets ? 0 : why_set(why, ERR_INVALID, "%s/" ADAPTER_CONFIG ": target_modules is no list of modules", folder);

@@ -1,5 +1,6 @@
 /*
- * `kedge-worker probe FOLDER [ADAPTER]`: the shape of a Hugging Face checkpoint, and of a PEFT adapter for it, as lines NAME=VALUE of the settings table, so that the console
+ * `kedge-worker probe FOLDER [ADAPTER]`: the shape of a Hugging Face checkpoint, and of a PEFT adapter for it,
+ * as lines NAME=VALUE of the settings table, so that the console
  * needs no reader of its own. What kedge cannot train is refused here, before anything is started.
  */
 #include <stdio.h>

@@ -7,6 +7,7 @@
  * along the channels (b: turned), pairs along the tokens (b: two rows woven into each other). The output and the gradient of q are made
  * transposed, [channels][queries], and turned at the end of their block.
  */
+#include <cpuid.h>
 #include <float.h>
 #include <immintrin.h>
 #include <string.h>
@@ -22,11 +23,14 @@ enum {
     PAIRS = BLOCK / 2,
     PERMIT = 0x1023,     /* arch_prctl: may this process use … */
     TILE_DATA = 18,      /* … the registers of tiles? */
+    AMX_BF16 = 1 << 22,  /* bit of cpuid 7, EDX: not every compiler's __builtin_cpu_supports knows its name */
 };
 
 bool amx_runs(void)
 {
-    return __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, PERMIT, TILE_DATA) == 0;
+    unsigned a, b, c, d = 0;
+    __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    return d & AMX_BF16 && __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, PERMIT, TILE_DATA) == 0;
 }
 
 struct tile_setting {

@@ -26,7 +26,8 @@ grep -c 'Accepted publickey' "$TMP/ssh/door/log" | grep -qx 1 || fail "nobody we
 wait_for 90 step_reached four 12 || fail "no step was trained: $(kedge status four)"
 kedge hosts four --json | json 'sorted((p["process"], p["host"]) for p in j["processes"] if p["process"][0] == "r")' >"$TMP/hosts"
 grep -q "('r0s0', 'a'), ('r0s1', 'b'), ('r1s0', 'c'), ('r1s1', 'h4-alias')" "$TMP/hosts" || fail "stages are on $(cat "$TMP/hosts")"
-kedge links four --json | json 'len([r for r in j["links"] if r["lane"] == "sync" and r["sent_bytes"] > 0])' | grep -qx 4 || fail "links: $(kedge links four)"
+all_synced() { kedge links four --json | json 'len([r for r in j["links"] if r["lane"] == "sync" and r["sent_bytes"] > 0])' | grep -qx 4; }
+wait_for 20 all_synced || fail "links: $(kedge links four)" # steps are quicker than the seconds of counters
 kedge stop four >"$TMP/stop" 2>&1 || fail "stop: $(cat "$TMP/stop")"
 tail -n 1 "$TMP/stop" | grep -Eq '^four stopped at step [0-9]+: no process, socket or lock is left, here or on 4 hosts$' || fail "stop says $(cat "$TMP/stop")"
 nothing_left four && nothing_on "h1 h2 h3 h4" four || fail "after stop"

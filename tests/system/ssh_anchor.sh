@@ -33,7 +33,7 @@ wait_shows 20 "training"
 wait_shows 20 "r1s1"
 wait_shows 20 "3 Anchor"
 press q
-wait_shows 20 "Pane is dead"
+wait_shows 20 "left: long goes on"
 before=$(step_of long)
 wait_for 60 step_reached long $((before + 3)) || fail "it does not go on without the screen: $(kedge status long)"
 kedge hosts long --json | json 'sorted((p["process"], p["host"]) for p in j["processes"] if p["process"][:5] != "agent")' >"$TMP/hosts"

@@ -21,8 +21,6 @@
 #include "tests/helpers/ends.h"
 #include "tests/helpers/sshd.h"
 
-static struct sshd server;
-static struct loop *loop;
 static pid_t keeper;
 
 /* An agent of our own, ended with us. */
@@ -50,9 +48,7 @@ static int agent_does(const char *words)
 
 static int begin(void **unused)
 {
-    (void)unused;
-    loop = loop_new(&(struct why){0});
-    if (sshd_start(&server, "") != 0 || sshd_keygen(&server, "-t ed25519 -N '' -C stranger -f wrong") != 0 ||
+    if (server_begin(unused) != 0 || sshd_keygen(&server, "-t ed25519 -N '' -C stranger -f wrong") != 0 ||
         sshd_keygen(&server, "-t ecdsa -N '' -C curve -f curve") != 0)
         return -1;
     char *add = mem_format("cat '%s/curve.pub' >>'%s/authorized_keys'", server.place.folder, server.place.folder);
@@ -64,12 +60,9 @@ static int begin(void **unused)
 
 static int end(void **unused)
 {
-    (void)unused;
     kill(keeper, SIGKILL);
     waitpid(keeper, NULL, 0);
-    loop_free(loop);
-    sshd_stop(&server);
-    return 0;
+    return server_end(unused);
 }
 
 /* Nothing but the agent. */

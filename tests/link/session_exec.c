@@ -22,24 +22,6 @@
 #include "tests/helpers/flaky.h"
 #include "tests/helpers/sshd.h"
 
-static struct sshd server;
-static struct loop *loop;
-
-static int begin(void **unused)
-{
-    (void)unused;
-    loop = loop_new(&(struct why){0});
-    return sshd_start(&server, "");
-}
-
-static int end(void **unused)
-{
-    (void)unused;
-    loop_free(loop);
-    sshd_stop(&server);
-    return 0;
-}
-
 struct outcome {
     struct exec *exec;
     bool done;
@@ -492,5 +474,5 @@ int main(void)
         printf("no sshd here (openssh-server): nothing was run\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, server_begin, server_end);
 }

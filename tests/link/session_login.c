@@ -18,24 +18,6 @@
 #include "tests/helpers/ends.h"
 #include "tests/helpers/sshd.h"
 
-static struct sshd server;
-static struct loop *loop;
-
-static int begin(void **unused)
-{
-    (void)unused;
-    loop = loop_new(&(struct why){0});
-    return sshd_start(&server, "");
-}
-
-static int end(void **unused)
-{
-    (void)unused;
-    loop_free(loop);
-    sshd_stop(&server);
-    return 0;
-}
-
 static void says(const struct caller *caller, const char *words)
 {
     if (!strstr(caller->reason, words)) {
@@ -322,5 +304,5 @@ int main(void)
         printf("no sshd here (openssh-server): nothing was logged into\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, server_begin, server_end);
 }

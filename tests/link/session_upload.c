@@ -25,24 +25,6 @@
 
 #define PIECE ((size_t)1 << 20) /* what arrived is noted in these */
 
-static struct sshd server;
-static struct loop *loop;
-
-static int begin(void **unused)
-{
-    (void)unused;
-    loop = loop_new(&(struct why){0});
-    return sshd_start(&server, "");
-}
-
-static int end(void **unused)
-{
-    (void)unused;
-    loop_free(loop);
-    sshd_stop(&server);
-    return 0;
-}
-
 struct outcome {
     bool done, sent;
     int err;
@@ -369,5 +351,5 @@ int main(void)
         printf("no sshd here (openssh-server): nothing was sent\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, server_begin, server_end);
 }

@@ -5,7 +5,6 @@
  */
 #include "gpu/model/model.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -16,11 +15,12 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/backend.h"
+#include "tests/helpers/fixture.h"
 #include "tests/helpers/place.h"
 
 #define FIXTURES "tests/ops/fixtures/families"
 
-enum { SEQUENCES = 2, TOKENS = 24, ROWS = SEQUENCES * TOKENS, VOCABULARY = 40, HIDDEN = 24 };
+enum { SEQUENCES = FIXTURE_SEQUENCES, TOKENS = FIXTURE_TOKENS, ROWS = FIXTURE_ROWS, VOCABULARY = FIXTURE_VOCABULARY, HIDDEN = 24 };
 
 static struct backend cpu;
 
@@ -40,35 +40,6 @@ static const struct family {
     {.name = "smollm2", .head_width = 8, .tied = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
-
-/* The formulas of the script. Returns how many positions have a target. */
-static int batch(uint32_t ids[ROWS], uint32_t targets[ROWS])
-{
-    int count = 0;
-    for (int64_t i = 0; i < ROWS; i++) {
-        ids[i] = (uint32_t)((i * i * 5 + i * 3 + 1) % VOCABULARY);
-        targets[i] = i % 7 == 6 ? UINT32_MAX : (uint32_t)((i * i * 3 + i * 11 + 2) % VOCABULARY);
-        count += targets[i] != UINT32_MAX;
-    }
-    return count;
-}
-
-static double *reference_of(const char *family, const char *name, int dims, const int64_t *shape, int64_t count)
-{
-    struct why why = {0};
-    struct safetensors *file;
-    char path[200];
-    float *narrow = mem_array((size_t)count, sizeof *narrow);
-    double *wide = mem_array((size_t)count, sizeof *wide);
-    snprintf(path, sizeof path, FIXTURES "/%s.safetensors", family);
-    if (safetensors_open(path, &file, &why) != 0 || safetensors_get(file, name, dims, shape, 0, count, narrow, &why) != 0)
-        fail_msg("%s", why.text);
-    for (int64_t i = 0; i < count; i++)
-        wide[i] = (double)narrow[i];
-    safetensors_close(file);
-    mem_free(narrow);
-    return wide;
-}
 
 static const char *folder_of(const struct family *family)
 {
@@ -99,62 +70,27 @@ static struct stage *stage_of(const struct family *family, const struct model_sh
     return stage;
 }
 
-static void check_near(const char *family, const char *what, const float *got, double *want, int64_t count, double tolerance)
+static const char *numbers_of(const struct family *family)
 {
-    double difference = backend_difference(got, want, count);
-    if (!(difference <= tolerance))
-        fail_msg("%s: %s differs by %.3g", family, what, difference);
-    mem_free(want);
-}
-
-static void check_gradients(const struct family *family, struct stage *stage, double tolerance)
-{
-    for (int i = 0; i < stage_tensor_count(stage); i++) {
-        struct tensor_info info;
-        char name[128];
-        stage_tensor(stage, i, &info);
-        int64_t count = info.shape[0] * info.shape[1];
-        float *gradient = mem_array((size_t)count, sizeof *gradient);
-        snprintf(name, sizeof name, "grad.%s", info.name);
-        stage_tensor_get(stage, i, gradient, true);
-        check_near(family->name, name, gradient, reference_of(family->name, name, info.dims, info.shape, count), count, tolerance);
-        mem_free(gradient);
-    }
-}
-
-static void check_logits(const struct family *family, struct stage *last)
-{
-    const int64_t shape[2] = {ROWS, VOCABULARY};
-    float *logits = mem_array(ROWS * VOCABULARY, sizeof *logits);
-    stage_logits(last, logits);
-    check_near(family->name, "logits", logits, reference_of(family->name, "logits", 2, shape, ROWS * VOCABULARY), ROWS * VOCABULARY,
-               1e-5);
-    mem_free(logits);
-}
-
-static void check_loss(const struct family *family, double loss)
-{
-    const int64_t one = 1;
-    double *want = reference_of(family->name, "loss", 1, &one, 1);
-    if (!(fabs(loss - *want) <= 1e-5 * *want))
-        fail_msg("%s: loss %.9g, %.9g is right", family->name, loss, *want);
-    mem_free(want);
+    static char path[220];
+    snprintf(path, sizeof path, "%s.safetensors", folder_of(family));
+    return path;
 }
 
 static void one_stage_is_transformers(void **state)
 {
     (void)state;
     uint32_t ids[ROWS], targets[ROWS];
-    int count = batch(ids, targets);
+    int count = fixture_batch(ids, targets);
     for (int f = 0; f < 2 * FAMILIES; f++) {
         const struct family *family = &families[f / 2];
         struct model_shape shape = shape_of(family);
         struct stage *stage = stage_of(family, &shape, 0, 2, f % 2);
         stage_forward(stage, 1, ids, NULL, SEQUENCES, TOKENS);
-        check_logits(family, stage);
-        check_loss(family, stage_loss(stage, 1, targets, 1.0f / (float)count) / count);
+        fixture_logits(numbers_of(family), stage);
+        fixture_loss(numbers_of(family), stage_loss(stage, 1, targets, 1.0f / (float)count) / count);
         stage_backward(stage, 1, NULL);
-        check_gradients(family, stage, 2e-5);
+        fixture_gradients(numbers_of(family), stage, 2e-5);
         stage_free(stage);
     }
 }
@@ -177,18 +113,18 @@ static void two_stages_are_transformers(void **state)
 {
     (void)state;
     uint32_t ids[ROWS], targets[ROWS];
-    int count = batch(ids, targets);
+    int count = fixture_batch(ids, targets);
     for (int f = 0; f < 2 * FAMILIES; f++) {
         const struct family *family = &families[f / 2];
         struct model_shape shape = shape_of(family);
         struct stage *first = stage_of(family, &shape, 0, 1, f % 2), *last = stage_of(family, &shape, 1, 1, f % 2);
         stage_forward(last, 0, NULL, stage_forward(first, 0, ids, NULL, SEQUENCES, TOKENS), SEQUENCES, TOKENS);
-        check_logits(family, last);
-        check_loss(family, stage_loss(last, 0, targets, 1.0f / (float)count) / count);
+        fixture_logits(numbers_of(family), last);
+        fixture_loss(numbers_of(family), stage_loss(last, 0, targets, 1.0f / (float)count) / count);
         stage_backward(first, 0, stage_backward(last, 0, NULL));
         sum_tied(first, last);
-        check_gradients(family, first, 2e-5);
-        check_gradients(family, last, 2e-5);
+        fixture_gradients(numbers_of(family), first, 2e-5);
+        fixture_gradients(numbers_of(family), last, 2e-5);
         stage_free(first);
         stage_free(last);
     }
@@ -251,13 +187,13 @@ static void a_tied_checkpoint_may_be_untied(void **state)
     const struct family *family = &families[FAMILIES - 1];
     struct model_shape shape = shape_of(family);
     uint32_t ids[ROWS], targets[ROWS];
-    batch(ids, targets);
+    fixture_batch(ids, targets);
     assert_true(shape.tied);
     shape.tied = false;
     struct stage *first = stage_of(family, &shape, 0, 1, false), *last = stage_of(family, &shape, 1, 1, false), *other;
     struct why why = {0};
     stage_forward(last, 0, NULL, stage_forward(first, 0, ids, NULL, SEQUENCES, TOKENS), SEQUENCES, TOKENS);
-    check_logits(family, last);
+    fixture_logits(numbers_of(family), last);
     assert_int_equal(stage_tied_count(first), 0);
     stage_free(first);
     stage_free(last);

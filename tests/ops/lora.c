@@ -18,29 +18,18 @@
 #include "gpu/model/safetensors.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/backend.h"
+#include "tests/helpers/fixture.h"
 #include "tests/helpers/place.h"
 
 #define FIXTURES "tests/ops/fixtures"
 
-enum { SEQUENCES = 2, TOKENS = 24, ROWS = SEQUENCES * TOKENS, VOCABULARY = 40 };
+enum { SEQUENCES = FIXTURE_SEQUENCES, TOKENS = FIXTURE_TOKENS, ROWS = FIXTURE_ROWS, VOCABULARY = FIXTURE_VOCABULARY };
 
 static struct backend cpu;
 static struct place place;
 
 static const char *const names[] = {"llama3", "mistral", "qwen2", "qwen3", "smollm2"};
 enum { NAMES = sizeof names / sizeof *names };
-
-/* The formulas of the script. Returns how many positions have a target. */
-static int batch(uint32_t ids[ROWS], uint32_t targets[ROWS])
-{
-    int count = 0;
-    for (int64_t i = 0; i < ROWS; i++) {
-        ids[i] = (uint32_t)((i * i * 5 + i * 3 + 1) % VOCABULARY);
-        targets[i] = i % 7 == 6 ? UINT32_MAX : (uint32_t)((i * i * 3 + i * 11 + 2) % VOCABULARY);
-        count += targets[i] != UINT32_MAX;
-    }
-    return count;
-}
 
 static const char *base_of(const char *name)
 {
@@ -54,6 +43,13 @@ static const char *adapter_of(const char *name)
     static char folder[200];
     snprintf(folder, sizeof folder, FIXTURES "/adapters/%s", name);
     return folder;
+}
+
+static const char *numbers_of(const char *name)
+{
+    static char path[220];
+    snprintf(path, sizeof path, "%s.safetensors", adapter_of(name));
+    return path;
 }
 
 static struct stage_shape shape_of(const char *name, int64_t first, int64_t layers)
@@ -84,71 +80,21 @@ static struct stage *stage_of(const struct stage_shape *shape, const char *base,
     return stage;
 }
 
-static void check_near(const char *name, const char *what, const float *got, int dims, const int64_t *shape, int64_t count,
-                       double tolerance)
-{
-    struct why why = {0};
-    struct safetensors *file;
-    char path[200];
-    float *narrow = mem_array((size_t)count, sizeof *narrow);
-    double *wide = mem_array((size_t)count, sizeof *wide);
-    snprintf(path, sizeof path, FIXTURES "/adapters/%s.safetensors", name);
-    if (safetensors_open(path, &file, &why) != 0 || safetensors_get(file, what, dims, shape, 0, count, narrow, &why) != 0)
-        fail_msg("%s", why.text);
-    for (int64_t i = 0; i < count; i++)
-        wide[i] = (double)narrow[i];
-    double difference = backend_difference(got, wide, count);
-    if (!(difference <= tolerance))
-        fail_msg("%s: %s differs by %.3g", name, what, difference);
-    safetensors_close(file);
-    mem_free(narrow);
-    mem_free(wide);
-}
-
-static void check_gradients(const char *name, struct stage *stage)
-{
-    for (int i = 0; i < stage_tensor_count(stage); i++) {
-        struct tensor_info info;
-        char what[128];
-        stage_tensor(stage, i, &info);
-        int64_t count = info.shape[0] * info.shape[1];
-        float *gradient = mem_array((size_t)count, sizeof *gradient);
-        snprintf(what, sizeof what, "grad.%s", info.name);
-        stage_tensor_get(stage, i, gradient, true);
-        check_near(name, what, gradient, 2, info.shape, count, 2e-5);
-        mem_free(gradient);
-    }
-}
-
-static void check_logits(const char *name, struct stage *last)
-{
-    static float logits[ROWS * VOCABULARY];
-    const int64_t shape[2] = {ROWS, VOCABULARY};
-    stage_logits(last, logits);
-    check_near(name, "logits", logits, 2, shape, ROWS * VOCABULARY, 1e-5);
-}
-
-static void check_loss(const char *name, double loss)
-{
-    const float narrow = (float)loss;
-    check_near(name, "loss", &narrow, 1, &(int64_t){1}, 1, 1e-5);
-}
-
 static void one_stage_is_peft(void **state)
 {
     (void)state;
     uint32_t ids[ROWS], targets[ROWS];
-    int count = batch(ids, targets);
+    int count = fixture_batch(ids, targets);
     for (int i = 0; i < 2 * NAMES; i++) {
         const char *name = names[i / 2];
         struct stage_shape shape = shape_of(name, 0, 2);
         shape.recompute = i % 2;
         struct stage *stage = stage_of(&shape, base_of(name), adapter_of(name));
         stage_forward(stage, 1, ids, NULL, SEQUENCES, TOKENS);
-        check_logits(name, stage);
-        check_loss(name, stage_loss(stage, 1, targets, 1.0f / (float)count) / count);
+        fixture_logits(numbers_of(name), stage);
+        fixture_loss(numbers_of(name), stage_loss(stage, 1, targets, 1.0f / (float)count) / count);
         stage_backward(stage, 1, NULL);
-        check_gradients(name, stage);
+        fixture_gradients(numbers_of(name), stage, 2e-5);
         stage_free(stage);
     }
 }
@@ -157,18 +103,18 @@ static void two_stages_are_peft(void **state)
 {
     (void)state;
     uint32_t ids[ROWS], targets[ROWS];
-    int count = batch(ids, targets);
+    int count = fixture_batch(ids, targets);
     for (int i = 0; i < NAMES; i++) {
         struct stage_shape front = shape_of(names[i], 0, 1), back = shape_of(names[i], 1, 1);
         struct stage *first = stage_of(&front, base_of(names[i]), adapter_of(names[i]));
         struct stage *last = stage_of(&back, base_of(names[i]), adapter_of(names[i]));
         assert_int_equal(stage_tied_count(first) + stage_tied_count(last), 0); /* what is frozen has nothing to exchange */
         stage_forward(last, 0, NULL, stage_forward(first, 0, ids, NULL, SEQUENCES, TOKENS), SEQUENCES, TOKENS);
-        check_logits(names[i], last);
-        check_loss(names[i], stage_loss(last, 0, targets, 1.0f / (float)count) / count);
+        fixture_logits(numbers_of(names[i]), last);
+        fixture_loss(numbers_of(names[i]), stage_loss(last, 0, targets, 1.0f / (float)count) / count);
         stage_backward(first, 0, stage_backward(last, 0, NULL));
-        check_gradients(names[i], first);
-        check_gradients(names[i], last);
+        fixture_gradients(numbers_of(names[i]), first, 2e-5);
+        fixture_gradients(numbers_of(names[i]), last, 2e-5);
         stage_free(first);
         stage_free(last);
     }
@@ -191,7 +137,7 @@ static void what_goes_out_is_the_same_model(void **state)
 {
     (void)state;
     uint32_t ids[ROWS], targets[ROWS];
-    batch(ids, targets);
+    fixture_batch(ids, targets);
     for (int i = 0; i < NAMES; i++) {
         const char *name = names[i];
         char file[400], adapter[400], merged[400];
@@ -210,7 +156,7 @@ static void what_goes_out_is_the_same_model(void **state)
         whole.lora = (struct lora_shape){.rank = 0};
         struct stage *one = stage_of(&whole, merged, NULL);
         stage_forward(one, 0, ids, NULL, SEQUENCES, TOKENS);
-        check_logits(name, one);
+        fixture_logits(numbers_of(name), one);
         stage_free(before);
         stage_free(again);
         stage_free(one);
@@ -224,7 +170,7 @@ static void text_is_generated_with_it(void **state)
     float last[VOCABULARY], logits[ROWS * VOCABULARY];
     struct generator *generator;
     struct why why = {0};
-    batch(ids, targets);
+    fixture_batch(ids, targets);
     for (int i = 0; i < NAMES; i++) {
         struct stage_shape shape = shape_of(names[i], 0, 2);
         struct stage *stage = stage_of(&shape, base_of(names[i]), adapter_of(names[i]));
@@ -247,7 +193,7 @@ static void only_adapters_are_trained(void **state)
     (void)state;
     static float before[ROWS * VOCABULARY], after[ROWS * VOCABULARY];
     uint32_t ids[ROWS], targets[ROWS];
-    int count = batch(ids, targets);
+    int count = fixture_batch(ids, targets);
     const struct adamw settings = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .gradient_scale = 1};
     struct stage_shape shape = shape_of("qwen3", 0, 2), whole = shape;
     whole.lora = (struct lora_shape){.rank = 0};

@@ -36,6 +36,13 @@ static bool gemm_is_empty(float *c, int64_t m, int64_t n, int64_t k, int64_t ldc
     return m == 0 || n == 0 || k == 0;
 }
 
+static void must_succeed(const char *call, dnnl_status_t status, int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc)
+{
+    if (status != dnnl_success)
+        BUG("%s says %d for m %lld n %lld k %lld lda %lld ldb %lld ldc %lld", call, (int)status, (long long)m, (long long)n,
+            (long long)k, (long long)lda, (long long)ldb, (long long)ldc);
+}
+
 void gemm_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
                  int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate)
 {
@@ -44,9 +51,7 @@ void gemm_matmul(struct device *device, float *c, const float *a, const float *b
     threads_set(m * n * k < SMALL ? 1 : device->threads);
     dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                       accumulate ? 1.0f : 0.0f, c, ldc);
-    if (status != dnnl_success)
-        BUG("dnnl_sgemm says %d for m %lld n %lld k %lld lda %lld ldb %lld ldc %lld", (int)status, (long long)m,
-            (long long)n, (long long)k, (long long)lda, (long long)ldb, (long long)ldc);
+    must_succeed("dnnl_sgemm", status, m, n, k, lda, ldb, ldc);
 }
 
 static const float *gemm_widen(struct device *device, float *to, const uint16_t *from, int64_t rows, int64_t columns, int64_t stride)
@@ -117,7 +122,5 @@ void gemm_half(struct device *device, float *c, const uint16_t *a, const uint16_
     threads_set(m * n * k < SMALL ? 1 : device->threads);
     dnnl_status_t status = dnnl_gemm_bf16bf16f32(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                                  accumulate ? 1.0f : 0.0f, c, ldc);
-    if (status != dnnl_success)
-        BUG("dnnl_gemm_bf16bf16f32 says %d for m %lld n %lld k %lld lda %lld ldb %lld ldc %lld", (int)status, (long long)m,
-            (long long)n, (long long)k, (long long)lda, (long long)ldb, (long long)ldc);
+    must_succeed("dnnl_gemm_bf16bf16f32", status, m, n, k, lda, ldb, ldc);
 }

@@ -135,24 +135,27 @@ void layer_softmax_chunk(struct device *device, float *maximum, float *sum, floa
                                smaller(ROWS, rows - r), columns, first);
 }
 
+/* Whichever kernel it is: a row is a thread's. */
+static void softmax_backward(struct device *device, void (*kernel)(float *, const float *, const float *, const uint32_t *, int64_t,
+                                                                   int64_t, int64_t, float),
+                             float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
+                             int64_t columns, int64_t first, float scale)
+{
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernel(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r), columns, first, scale);
+}
+
 void layer_softmax_backward_chunk(struct device *device, float *logits, const float *maximum, const float *sum,
                                   const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale)
 {
-    const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
-    for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->softmax_backward_chunk(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r),
-                                        columns, first, scale);
+    softmax_backward(device, device->kernels->layer->softmax_backward_chunk, logits, maximum, sum, targets, rows, columns, first, scale);
 }
 
 void layer_softmax_backward_half(struct device *device, float *logits, const float *maximum, const float *sum,
                                  const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale)
 {
-    const struct layer_kernels *kernels = device->kernels->layer;
-#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
-    for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->softmax_backward_half(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r),
-                                       columns, first, scale);
+    softmax_backward(device, device->kernels->layer->softmax_backward_half, logits, maximum, sum, targets, rows, columns, first, scale);
 }
 
 double layer_softmax_loss(struct device *device, const float *maximum, const float *sum, const float *target_logit,

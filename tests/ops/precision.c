@@ -48,6 +48,17 @@ static double both_ways(struct stage *stage)
     return loss;
 }
 
+/* How far the gradient of tensor i is from that of the other stage. */
+static double gradient_difference(struct rig *rig, struct stage *got, struct stage *want, int i, struct tensor_info *info)
+{
+    stage_tensor(want, i, info);
+    int64_t count = info->shape[0] * (info->dims == 2 ? info->shape[1] : 1);
+    float *one = rig_floats(rig, count), *other = rig_floats(rig, count);
+    stage_tensor_get(got, i, one, true);
+    stage_tensor_get(want, i, other, true);
+    return backend_difference(one, rig_wide(rig, other, count), count);
+}
+
 static void near_each(struct rig *rig)
 {
     struct stage *exact = open_stage(rig, false, 0), *half = open_stage(rig, true, 0), *pieces = open_stage(rig, true, 70);
@@ -56,16 +67,10 @@ static void near_each(struct rig *rig)
         fail_msg("loss %.6f, with the head in pieces %.6f, with fp32 %.6f (%s)", loss, again, wanted, rig->label);
     for (int i = 0; i < stage_tensor_count(exact); i++) {
         struct tensor_info info;
-        stage_tensor(exact, i, &info);
-        int64_t count = info.shape[0] * (info.dims == 2 ? info.shape[1] : 1);
-        float *got = rig_floats(rig, count), *want = rig_floats(rig, count);
-        stage_tensor_get(half, i, got, true);
-        stage_tensor_get(exact, i, want, true);
-        double difference = backend_difference(got, rig_wide(rig, want, count), count);
+        double difference = gradient_difference(rig, half, exact, i, &info);
         if (!(difference < 0.02 && difference > 1e-5)) /* a bf16 is off by 2^-9 */
             fail_msg("gradient of %s differs by %.5f (%s)", info.name, difference, rig->label);
-        stage_tensor_get(pieces, i, want, true);
-        assert_true(backend_difference(got, rig_wide(rig, want, count), count) < 0.004);
+        assert_true(gradient_difference(rig, half, pieces, i, &info) < 0.004);
     }
     stage_free(exact);
     stage_free(half);
@@ -172,12 +177,7 @@ static void words_each(struct rig *rig)
             fail_msg("loss %.9f of words, %.9f of fp32 (%s)", loss, wanted, rig->label);
         for (int i = 0; i < stage_tensor_count(full); i++) {
             struct tensor_info info;
-            stage_tensor(full, i, &info);
-            int64_t count = info.shape[0] * (info.dims == 2 ? info.shape[1] : 1);
-            float *got = rig_floats(rig, count), *want = rig_floats(rig, count);
-            stage_tensor_get(words, i, got, true);
-            stage_tensor_get(full, i, want, true);
-            if (!(backend_difference(got, rig_wide(rig, want, count), count) < 2e-5))
+            if (!(gradient_difference(rig, words, full, i, &info) < 2e-5))
                 fail_msg("gradient of %s is another one with words (%s)", info.name, rig->label);
         }
         stage_fresh(words, 9);

@@ -30,28 +30,13 @@ $(diff "$TMP/once" "$TMP/shown")"
     done
 }
 
-# COLUMNS ROWS LANG ENVIRONMENT
-while read -r columns rows language environment; do
-    [ -z "$columns" ] || shown "$columns" "$rows" "$language" "$environment"
-done <<'END'
-80 24 C.UTF-8 TERM=screen-256color
-80 24 C.UTF-8 TERM=screen-256color NO_COLOR=1
-80 24 C TERM=screen-256color
-80 24 C TERM=screen NO_COLOR=1
-120 40 C.UTF-8 TERM=screen-256color
-120 40 C.UTF-8 TERM=screen NO_COLOR=1
-120 40 C TERM=screen-256color
-120 40 C TERM=screen NO_COLOR=1
-200 50 C.UTF-8 TERM=screen-256color
-200 50 C.UTF-8 TERM=screen NO_COLOR=1
-200 50 C TERM=screen-256color
-200 50 C TERM=screen NO_COLOR=1
-60 16 C.UTF-8 TERM=screen-256color
-60 16 C.UTF-8 TERM=screen NO_COLOR=1
-60 16 C TERM=screen-256color
-60 16 C TERM=screen NO_COLOR=1
-80 24 C.UTF-8 TERM=vt100
-END
+for size in "80 24" "120 40" "200 50" "60 16"; do
+    for language in C.UTF-8 C; do
+        shown $size $language TERM=screen-256color
+        shown $size $language "TERM=screen NO_COLOR=1"
+    done
+done
+shown 80 24 C.UTF-8 TERM=vt100
 close_terminal
 
 # A terminal that can show no screen gets lines, and is told why.

@@ -216,10 +216,10 @@ void sshd_print_log(struct sshd *sshd)
 
 /* ---- a caller ---- */
 
-void caller_init(struct caller *caller, struct loop *turns, struct sshd *sshd)
+void caller_init(struct caller *caller, struct loop *loop, struct sshd *sshd)
 {
     memset(caller, 0, sizeof *caller);
-    caller->loop = turns;
+    caller->loop = loop;
     struct session_settings *settings = &caller->settings;
     snprintf(settings->name, sizeof settings->name, "host one");
     snprintf(settings->host, sizeof settings->host, "127.0.0.1");
@@ -294,24 +294,4 @@ void caller_end(struct caller *caller)
     session_free(caller->session);
     caller->session = NULL;
     loop_run_once(caller->loop, 0);
-}
-
-/* ---- of a group of tests ---- */
-
-struct sshd server;
-struct loop *loop;
-
-int server_begin(void **unused)
-{
-    (void)unused;
-    loop = loop_new(&(struct why){0});
-    return sshd_start(&server, "");
-}
-
-int server_end(void **unused)
-{
-    (void)unused;
-    loop_free(loop);
-    sshd_stop(&server);
-    return 0;
 }

@@ -32,12 +32,6 @@ int sshd_keygen(struct sshd *sshd, const char *arguments);
 const char *sshd_user(void); /* who runs the test */
 void sshd_print_log(struct sshd *sshd);
 
-/* The server and the loop of a group of tests, and its setup and teardown. */
-extern struct sshd server;
-extern struct loop *loop;
-int server_begin(void **unused);
-int server_end(void **unused);
-
 struct caller {
     struct loop *loop;
     struct session *session;
@@ -50,7 +44,7 @@ struct caller {
 };
 
 /* For this sshd: the test's user, its key, the host key in known_hosts. No agent. */
-void caller_init(struct caller *caller, struct loop *turns, struct sshd *sshd);
+void caller_init(struct caller *caller, struct loop *loop, struct sshd *sshd);
 void caller_dial(struct caller *caller);                     /* over TCP */
 void caller_over(struct caller *caller, struct road *road);  /* over any road */
 bool caller_up(struct caller *caller);                       /* wait; false when it went down instead */

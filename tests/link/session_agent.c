@@ -19,7 +19,7 @@
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/ends.h"
-#include "tests/helpers/sshd.h"
+#include "tests/helpers/server.h"
 
 static pid_t keeper;
 

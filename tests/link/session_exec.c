@@ -20,7 +20,7 @@
 #include "ssh/session/exec.h"
 #include "tests/helpers/ends.h"
 #include "tests/helpers/flaky.h"
-#include "tests/helpers/sshd.h"
+#include "tests/helpers/server.h"
 
 struct outcome {
     struct exec *exec;

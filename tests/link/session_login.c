@@ -16,7 +16,7 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/ends.h"
-#include "tests/helpers/sshd.h"
+#include "tests/helpers/server.h"
 
 static void says(const struct caller *caller, const char *words)
 {

@@ -21,7 +21,7 @@
 #include "ssh/session/upload.h"
 #include "tests/helpers/ends.h"
 #include "tests/helpers/flaky.h"
-#include "tests/helpers/sshd.h"
+#include "tests/helpers/server.h"
 
 #define PIECE ((size_t)1 << 20) /* what arrived is noted in these */
 

@@ -20,6 +20,7 @@ static const struct args_option options[] = {
     {OPTION_DETACH, "detach", 0, NULL, "return as soon as the programs run"},
     {OPTION_HEADLESS, "headless", 0, NULL, "watch with one line a second instead of a screen"},
     {OPTION_NOW, "now", 0, NULL, "do not wait for the step to end: kill after a short grace"},
+    {OPTION_FORGET, "forget", 0, NULL, "leave out hosts that cannot be looked at, for good"},
     {OPTION_NO_WAIT, "no-wait", 0, NULL, "return when the order is accepted, not when it is in use"},
     {OPTION_ACCEPT_NEW, "accept-new", 0, NULL, "trust and note the keys of hosts that are not known yet (never a changed one)"},
     {OPTION_ONCE, "once", 0, NULL, "print a view of the screen as text, once"},

@@ -91,7 +91,7 @@ static void take_back(struct loop *loop, const struct profile *profile, const ch
     char known[RUNS_PATH + 16];
     bool swept = !sweep_wanted(profile, beginning->touched);
     runs_known_hosts(known, sizeof known);
-    struct sweep *sweep = swept ? NULL : sweep_new(loop, profile, run_id, beginning->touched, 3 * CLOCK_SECOND, known, &callbacks, &swept);
+    struct sweep *sweep = swept ? NULL : sweep_new(loop, profile, folder, run_id, beginning->touched, 3 * CLOCK_SECOND, known, &callbacks, &swept);
     while (!swept)
         loop_run_once(loop, CLOCK_SECOND);
     sweep_free(sweep);

@@ -16,6 +16,7 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 #include "ssh/launch/errand.h"
+#include "ssh/launch/nonce.h"
 #include "ssh/launch/script.h"
 #include "ssh/session/exec.h"
 
@@ -178,11 +179,13 @@ static void on_down(struct reach *reach, int err, const char *reason, void *arg)
 }
 
 /* What is missing here, if it is there. */
-static char *make_script(const struct bring *bring)
+static char *make_script(const struct bring *bring, const char *host)
 {
     struct buf script;
+    char *guard = nonce_guard(bring->place.folder, host);
     buf_init(&script, 32768);
-    buf_format(&script, "cd \"$R/checkpoint/%" PRIu64 "\" 2>/dev/null || { echo end; exit 0; }; for f in", bring->step);
+    buf_format(&script, "%scd \"$R/checkpoint/%" PRIu64 "\" 2>/dev/null || { echo end; exit 0; }; for f in", guard, bring->step);
+    mem_free(guard);
     for (int i = 0; i < bring->file_count; i++)
         if (!bring->files[i].here)
             buf_format(&script, " %s", bring->files[i].name);
@@ -193,7 +196,7 @@ static char *make_script(const struct bring *bring)
     return whole;
 }
 
-static void begin_source(struct bring *bring, const struct profile_host *host, const char *script)
+static void begin_source(struct bring *bring, const struct profile_host *host)
 {
     static const struct reach_callbacks callbacks = {.down = on_down};
     struct reach_settings settings = {0};
@@ -207,7 +210,9 @@ static void begin_source(struct bring *bring, const struct profile_host *host, c
         end_source(source, why.err, why.text);
         return;
     }
+    char *script = make_script(bring, host->name);
     source->road = exec_road(reach_session(source->reach), script, settings.greet_ns);
+    mem_free(script);
     road_on_ready(source->road, on_road, source);
     road_want(source->road, true, false);
 }
@@ -280,7 +285,8 @@ static int ask_head(struct bring *bring, char **text, struct why *why)
 {
     const struct errand_callbacks callbacks = {.done = on_answer};
     struct answer answer = {0};
-    char *script = script_of_run(bring->place.run, newest);
+    char *guard = nonce_guard(bring->place.folder, bring->place.reach.name), *words = mem_format("%s%s", guard, newest);
+    char *script = script_of_run(bring->place.run, words);
     const struct errand_settings settings = {.reach = bring->place.reach, .what = "looking for weights", .script = script,
                                              .most_bytes = MANIFEST_BYTES, .deadline_ns = 4 * bring->place.reach.greet_ns};
     struct errand *errand = errand_new(bring->loop, &settings, &callbacks, &answer);
@@ -288,8 +294,10 @@ static int ask_head(struct bring *bring, char **text, struct why *why)
         loop_run_once(bring->loop, CLOCK_SECOND);
     errand_free(errand);
     mem_free(script);
+    mem_free(words);
+    mem_free(guard);
     *text = answer.text;
-    return answer.why.err ? why_set(why, answer.why.err, "%s", answer.why.text) : 0;
+    return answer.why.err ? why_set(why, nonce_err(answer.why.err, answer.why.text), "%s", answer.why.text) : 0;
 }
 
 static int ask_here(struct bring *bring, char **text, struct why *why)
@@ -338,12 +346,10 @@ static int fetch_files(struct bring *bring, struct why *why)
     int err = file_make_folders(bring->folder, 0700, why);
     if (err || mark_here(bring))
         return err;
-    char *script = make_script(bring);
     for (int64_t i = 0; i < bring->profile->host_count; i++)
         if (bring->profile->hosts[i].kind == HOST_SSH)
-            begin_source(bring, &bring->profile->hosts[i], script);
+            begin_source(bring, &bring->profile->hosts[i]);
     await_sources(bring);
-    mem_free(script);
     for (int i = 0; i < bring->file_count; i++)
         if (!bring->files[i].here)
             return bring->why.err ? why_set(why, bring->why.err, "%s", bring->why.text)

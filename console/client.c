@@ -16,6 +16,7 @@
 #include "ssh/base/version.h"
 #include "ssh/launch/prepare.h"
 #include "ssh/launch/runs.h"
+#include "ssh/launch/nonce.h"
 #include "ssh/launch/script.h"
 #include "ssh/link/link.h"
 #include "ssh/session/exec.h"
@@ -228,7 +229,7 @@ static void on_reach_ask(struct session *session, const struct session_question 
     client->callbacks.ask(session, question, client->arg);
 }
 
-struct client *client_open_far(struct loop *loop, const struct reach_settings *reach, const char *run,
+struct client *client_open_far(struct loop *loop, const struct reach_settings *reach, const char *folder, const char *run,
                                const struct client_settings *settings, const struct client_callbacks *callbacks, void *arg,
                                struct why *why)
 {
@@ -242,14 +243,20 @@ struct client *client_open_far(struct loop *loop, const struct reach_settings *r
         mem_free(client);
         return NULL;
     }
-    char *script = script_of_run(run, "[ -x \"$R/bin/kedged\" ] || { echo \"kedged: the programs of the run are not in $R/bin\" >&2; exit 1; }; "
-                                      "LD_LIBRARY_PATH=\"$R/bin/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
-                                      "exec \"$R/bin/kedged\" bridge --folder \"$R\"");
+    char *guard = nonce_guard(folder, reach->name);
+    char *words = mem_format("%s[ -x \"$R/bin/kedged\" ] || { echo \"kedged: the programs of the run are not in $R/bin\" >&2; exit 1; }; "
+                             "LD_LIBRARY_PATH=\"$R/bin/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
+                             "exec \"$R/bin/kedged\" bridge --folder \"$R\"", guard);
+    char *script = script_of_run(run, words);
     struct client_settings patient = *settings;
     patient.timeouts.greet_ns = 4 * settings->timeouts.greet_ns + (callbacks->ask ? reach->ask_ns : 0); /* the login is part of it */
-    client_begin(client, loop, exec_road(reach_session(client->reach), script, settings->timeouts.greet_ns), &patient);
+    struct road *road = exec_road(reach_session(client->reach), script, settings->timeouts.greet_ns);
+    exec_explain(road);
+    client_begin(client, loop, road, &patient);
     client->settings.timeouts = settings->timeouts;
     mem_free(script);
+    mem_free(words);
+    mem_free(guard);
     return client;
 }
 
@@ -291,7 +298,7 @@ struct client *client_open(struct loop *loop, const char *folder, bool follow, u
     if (runs_read_id(folder, &settings.run_id, why) != 0)
         return NULL;
     if (read_profile(folder, &settings.timeouts, &reach, run))
-        return client_open_far(loop, &reach, run, &settings, callbacks, arg, why);
+        return client_open_far(loop, &reach, folder, run, &settings, callbacks, arg, why);
     bool live = runs_answers(folder);
     if (live) {
         char *path = mem_format("%s/kedged.sock", folder);

@@ -40,8 +40,8 @@ struct client *client_new(struct loop *loop, struct road *road, const struct cli
 /* The run in `folder`: run.id and run.timeout are read from there. */
 struct client *client_open(struct loop *loop, const char *folder, bool follow, uint64_t from_event,
                            const struct client_callbacks *callbacks, void *arg, struct why *why);
-/* The same on the host that `reach` leads to. Never waits; when the host cannot be reached, that is how the road goes down. */
-struct client *client_open_far(struct loop *loop, const struct reach_settings *reach, const char *run,
+/* The same on the host that `reach` leads to; `folder`: the run's here, which knows that host's nonce, or "". Never waits; when the host cannot be reached, that is how the road goes down. */
+struct client *client_open_far(struct loop *loop, const struct reach_settings *reach, const char *folder, const char *run,
                                const struct client_settings *settings, const struct client_callbacks *callbacks, void *arg,
                                struct why *why);
 void client_free(struct client *client); /* at once, whatever the network does; NULL is fine */

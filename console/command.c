@@ -183,12 +183,13 @@ static const struct command commands[] = {
                    "tokenised whenever a run starts must be prepared.",
     },
     {
-        .name = "stop", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_NOW, .function = order_stop,
+        .name = "stop", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_NOW | OPTION_FORGET, .function = order_stop,
         .help = "end a run; returns when nothing of it is left",
         .details = "Says meanwhile what is awaited. Works also when the scheduler is dead: the processes of the run "
                    "are found by their lock files and by the run's mark, never by name. The journal, the logs and the "
                    "profile stay. Hosts over SSH are looked at, too; one that cannot be reached is named, and stop "
-                   "may be said again.",
+                   "may be said again. A machine that lacks what the start left there is another one that was given the address: nothing is "
+                   "ended on it. With --forget such hosts are left out, for good.",
     },
     {
         .name = "logs", .arguments = "RUN [PROCESS]", .least = 1, .most = 2, .options = OPTION_FOLLOW, .function = logs_show,

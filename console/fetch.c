@@ -12,6 +12,7 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
+#include "ssh/launch/nonce.h"
 #include "ssh/launch/script.h"
 #include "ssh/session/exec.h"
 
@@ -38,8 +39,8 @@ struct fetch_host {
 
 struct fetch {
     struct loop *loop;
-    char run[64];
-    char *base, *scratch; /* scratch: to be removed */
+    char run[64], home[RUNS_PATH]; /* home: the run's folder here, or "" */
+    char *base, *scratch;          /* scratch: to be removed */
     struct fetch_host *hosts;
     int count;
 };
@@ -134,7 +135,10 @@ static void on_down(struct reach *reach, int err, const char *reason, void *arg)
 static char *make_script(const struct fetch_host *host)
 {
     struct buf script;
+    char *guard = nonce_guard(host->fetch->home, host->settings.name);
     buf_init(&script, 32768);
+    buf_format(&script, "%s", guard);
+    mem_free(guard);
     buf_format(&script, "cd \"$R/log\" 2>/dev/null || exit 0; for f in *.log; do [ -f \"$f\" ] || continue; s=$(wc -c <\"$f\"); o=0; case \"$f\" in ");
     for (int i = 0; i < host->count; i++)
         buf_format(&script, "%s) o=%" PRIu64 ";; ", host->files[i].name, host->files[i].bytes);
@@ -216,6 +220,7 @@ struct fetch *fetch_new(struct loop *loop, const struct place *place)
     const char *temporary = getenv("TMPDIR");
     *fetch = (struct fetch){.loop = loop};
     snprintf(fetch->run, sizeof fetch->run, "%s", place->run);
+    memcpy(fetch->home, place->folder, sizeof fetch->home);
     fetch->hosts = mem_array(PROFILE_HOSTS, sizeof *fetch->hosts);
     if (place->folder[0]) {
         fetch->base = mem_format("%s/hosts", place->folder);

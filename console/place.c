@@ -121,5 +121,5 @@ struct client *place_open(struct loop *loop, const struct place *place, bool fol
         return client_open(loop, place->folder, follow, from_event, callbacks, arg, why);
     const struct client_settings settings = {
         .run_id = place->run_id, .timeouts = place->timeouts, .follow = follow, .from_event = from_event};
-    return client_open_far(loop, &place->reach, place->run, &settings, callbacks, arg, why);
+    return client_open_far(loop, &place->reach, "", place->run, &settings, callbacks, arg, why);
 }

@@ -17,6 +17,7 @@
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/launch/clean.h"
+#include "ssh/launch/nonce.h"
 #include "ssh/launch/sweep.h"
 
 #define NOW_GRACE_NS (500 * CLOCK_MS)
@@ -25,7 +26,7 @@ struct stopping {
     char folder[RUNS_PATH];
     const char *run;
     uint64_t run_id, grace_ns, step;
-    bool step_known, now;
+    bool step_known, now, forget;
     char said[WIRE_TEXT]; /* the newest line about what is awaited */
 };
 
@@ -126,17 +127,22 @@ static int stop_by_hand(struct stopping *stopping, int *ended, struct why *why)
 /* ---- hosts over SSH ---- */
 
 struct sweeping {
+    const struct stopping *stopping;
     bool done;
-    int hosts, ended;
+    int hosts, ended, forgotten;
     struct why why;
 };
 
 static void on_host(const struct profile_host *host, int err, int ended, const char *reason, void *arg)
 {
     struct sweeping *sweeping = arg;
-    (void)reason;
     if (!err)
         sweeping->hosts++;
+    if (err && sweeping->stopping->forget) {
+        printf("%s: it is forgotten\n", reason);
+        nonce_set_left(sweeping->stopping->folder, host->name, false, NULL);
+        sweeping->forgotten++;
+    }
     if (!err && ended)
         printf("host %s: %d processes that were left are ended\n", host->name, ended);
     sweeping->ended += ended;
@@ -147,7 +153,7 @@ static void on_swept(int err, const char *reason, void *arg)
 {
     struct sweeping *sweeping = arg;
     sweeping->done = true;
-    if (err)
+    if (err && !sweeping->stopping->forget)
         why_set(&sweeping->why, err, "%s", reason);
 }
 
@@ -160,13 +166,14 @@ static int sweep_hosts(struct loop *loop, const struct stopping *stopping, const
     if (!sweep_wanted(profile, NULL))
         return 0;
     runs_known_hosts(known, sizeof known);
-    struct sweep *sweep = sweep_new(loop, profile, stopping->run_id, NULL, stopping->now ? NOW_GRACE_NS : stopping->grace_ns, known,
+    struct sweep *sweep = sweep_new(loop, profile, stopping->folder, stopping->run_id, NULL, stopping->now ? NOW_GRACE_NS : stopping->grace_ns, known,
                                     &callbacks, sweeping);
     while (!sweeping->done)
         loop_run_once(loop, CLOCK_SECOND);
     sweep_free(sweep);
     if (sweeping->why.err)
-        return why_set(why, sweeping->why.err, "%s: say 'kedge stop %s' again when it can be reached", sweeping->why.text, stopping->run);
+        return why_set(why, sweeping->why.err, "%s: say 'kedge stop %s' again when it can be reached, or with --forget when it is gone for good",
+                       sweeping->why.text, stopping->run);
     return 0;
 }
 
@@ -199,22 +206,25 @@ static void read_profile(const struct place *place, struct profile *profile)
 
 static void say_stopped(const struct stopping *stopping, bool live, int ended, const struct place *place, const struct sweeping *sweeping)
 {
-    char where[80] = "";
+    char where[120] = "", forgotten[60] = "";
     if (sweeping->hosts && place->folder[0])
         snprintf(where, sizeof where, ", here or on %d host%s", sweeping->hosts, sweeping->hosts == 1 ? "" : "s");
     else if (sweeping->hosts)
         snprintf(where, sizeof where, " on %.60s", place->reach.name);
+    if (sweeping->forgotten)
+        snprintf(forgotten, sizeof forgotten, "; %d host%s forgotten", sweeping->forgotten, sweeping->forgotten == 1 ? " is" : "s are");
     if (!live && !ended && !sweeping->ended)
-        printf("%s was not running; nothing of it is left%s\n", stopping->run, where);
+        printf("%s was not running; nothing of it is left%s%s\n", stopping->run, where, forgotten);
     else if (stopping->step_known)
-        printf("%s stopped at step %" PRIu64 ": no process, socket or lock is left%s\n", stopping->run, stopping->step, where);
+        printf("%s stopped at step %" PRIu64 ": no process, socket or lock is left%s%s\n", stopping->run, stopping->step, where,
+               forgotten);
     else
-        printf("%s stopped: no process, socket or lock is left%s\n", stopping->run, where);
+        printf("%s stopped: no process, socket or lock is left%s%s\n", stopping->run, where, forgotten);
 }
 
 static int stop_run(struct loop *loop, const struct place *place, struct stopping *stopping, struct why *why)
 {
-    struct sweeping sweeping = {0};
+    struct sweeping sweeping = {.stopping = stopping};
     struct profile *profile = mem_new(sizeof *profile);
     int ended = 0, err = 0;
     bool live = place->far || runs_answers(stopping->folder);
@@ -237,7 +247,8 @@ int order_stop(const struct args *args, const struct style *style)
 {
     struct why why = {0};
     struct place place;
-    struct stopping stopping = {.run = args->words[0], .now = args->options & OPTION_NOW};
+    struct stopping stopping = {.run = args->words[0], .now = args->options & OPTION_NOW,
+                                .forget = args->options & OPTION_FORGET};
     (void)style;
     struct loop *loop = loop_new(&why);
     int err = loop ? place_find(loop, stopping.run, &place, &why) : why.err;

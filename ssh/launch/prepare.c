@@ -14,6 +14,7 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 #include "ssh/launch/holders.h"
+#include "ssh/launch/nonce.h"
 #include "ssh/launch/runs.h"
 #include "ssh/link/cert.h"
 
@@ -135,6 +136,9 @@ int prepare_run(const struct profile *profile, const char *source, char *folder,
         err = put_sets_aside(path, why);
     if (!err)
         err = make_credentials(profile, path, id, why);
+    for (int64_t i = 0; i < profile->host_count && !err; i++)
+        if (profile->hosts[i].kind == HOST_SSH)
+            err = nonce_make(path, profile->hosts[i].name, why);
     if (!err)
         err = profile_copy(source, profile, ini, why);
     snprintf(id_path, sizeof id_path, "%s/run.id", path);

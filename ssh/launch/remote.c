@@ -217,6 +217,22 @@ static bool is_our_machine(const struct remote *remote)
 #endif
 }
 
+/* Whose run of this name is it that the host has? Nothing of it matters when nothing of it lives and we begin anew. */
+static bool is_stranger(const struct remote *remote, struct why *why)
+{
+    const char *run = remote->settings.profile->name;
+    const struct nonce nonce = nonce_read(remote->folder, host_name(remote));
+    if (!nonce.word || remote->facts.nonce == nonce.word)
+        return false;
+    if (!remote->settings.agent) /* it is taken back, not begun */
+        return why_set(why, ERR_REFUSED, "host %s is another machine than the one that '%s' was started on: was its address given away?",
+                       host_name(remote), run);
+    return remote->facts.old_living &&
+           why_set(why, ERR_REFUSED, "host %s has %d processes of a run '%s' that was not started from here (pid %ld): take another run.name, "
+                   "or 'kedge stop %.120s:%s' ends them if they are yours", host_name(remote), remote->facts.old_living, run,
+                   remote->facts.old_pid, remote->settings.reach.destination, run);
+}
+
 static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
 {
     struct remote *remote = arg;
@@ -234,11 +250,16 @@ static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
         fail(remote, why.err, "host %s %s", host_name(remote), why.text);
     } else if (!is_our_machine(remote)) {
         fail(remote, ERR_INVALID, "host %s is a %s: the programs here do not run there", host_name(remote), remote->facts.machine);
+    } else if (is_stranger(remote, &why)) {
+        fail(remote, why.err, "%s", why.text);
     } else if (remote->facts.old_living) {
         fail(remote, ERR_REFUSED, "host %s has %d processes of an earlier start of '%s' (pid %ld): 'kedge stop %s' ends them",
              host_name(remote), remote->facts.old_living, remote->settings.profile->name, remote->facts.old_pid,
              remote->settings.profile->name);
     } else {
+        const struct nonce nonce = nonce_read(remote->folder, host_name(remote));
+        if (nonce.left && remote->facts.nonce != nonce.word)
+            say(remote, "it is another machine than at the start before; what may be left on that one is not seen from here");
         remote->parcel = 0;
         next_parcel(remote);
     }
@@ -246,7 +267,7 @@ static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
 
 static void look(struct remote *remote)
 {
-    char *script = script_look(remote->settings.profile->name, remote->settings.run_id);
+    char *script = script_look(remote->settings.profile->name, host_name(remote), remote->settings.run_id);
     move_to(remote, REMOTE_LOOKING);
     say(remote, "looking");
     remote->exec = exec_run(reach_session(remote->reach), "looking at it", script, NULL, 0, FACTS_BYTES, 2 * greet_ns(remote),
@@ -386,6 +407,11 @@ static int collect(const struct remote *remote, struct buf *out, struct why *why
         err = put_host_file(remote, out, "kedged", ".key", why);
     if (!err && remote->settings.head)
         err = put_file(remote, out, "run.ini", why);
+    if (!err && nonce_read(remote->folder, host_name(remote)).word) {
+        char *nonce = mem_format("nonce@%s", host_name(remote));
+        err = put_file(remote, out, nonce, why);
+        mem_free(nonce);
+    }
     if (!err && remote->settings.agent)
         put_paths(remote, out);
     return err;
@@ -394,11 +420,14 @@ static int collect(const struct remote *remote, struct buf *out, struct why *why
 static void on_delivered(struct exec *exec, int err, const char *reason, void *arg)
 {
     struct remote *remote = arg;
+    struct why why = {0};
     (void)exec;
     if (err && strstr(reason, "No space left")) {
         fail(remote, ERR_FULL, "host %s: the disk is full: %s", host_name(remote), reason);
     } else if (err) {
         fail_by_host(remote, err, reason);
+    } else if (nonce_set_left(remote->folder, host_name(remote), true, &why) != 0) { /* from here on something may live there */
+        fail(remote, why.err, "host %s: %s", host_name(remote), why.text);
     } else {
         move_to(remote, REMOTE_PREPARED);
         say(remote, "prepared");

@@ -21,7 +21,7 @@ char *script_of_run(const char *run, const char *script)
                       "D=${XDG_DATA_HOME:-$HOME/.local/share}/kedge; %s", run, script);
 }
 
-char *script_look(const char *run, uint64_t run_id)
+char *script_look(const char *run, const char *host, uint64_t run_id)
 {
     char *look = mem_format(
         "mkdir -p \"$R/log\" \"$R/creds\" \"$D\" || exit 1; chmod 700 \"$R\" || exit 1; "
@@ -29,10 +29,11 @@ char *script_look(const char *run, uint64_t run_id)
         "echo \"run=$R\"; echo \"data=$D\"; "
         "echo \"os=$(. /etc/os-release 2>/dev/null && echo \"$PRETTY_NAME\")\"; echo \"machine=$(uname -m)\"; "
         "echo \"glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)\"; "
+        "echo \"nonce=$(head -c 16 \"$R/nonce@%s\" 2>/dev/null | tr -cd 0-9a-f)\"; "
         "I=$(head -c 16 \"$R/run.id\" 2>/dev/null | tr -cd 0-9a-f); " LIST_LIVING
         "if [ -n \"$I\" ] && [ \"$I\" != %016" PRIx64 " ]; then echo \"old=$I\"; L | { c=0; while read -r p s n; do c=$((c+1)); q=$p; "
         "done; echo \"living=$c\"; echo \"pid=${q:-0}\"; }; fi; for c in tar dd flock setsid; do command -v $c >/dev/null || echo \"lacks=$c\"; done",
-        run_id);
+        host, run_id);
     char *whole = script_of_run(run, look);
     mem_free(look);
     return whole;
@@ -55,6 +56,8 @@ static bool set_fact(struct script_facts *facts, const char *key, const char *va
         }
     if (strcmp(key, "old") == 0)
         facts->old_run_id = strtoull(value, NULL, 16);
+    else if (strcmp(key, "nonce") == 0)
+        facts->nonce = strtoull(value, NULL, 16);
     else if (text_to_u64(value, &number) != 0)
         return false;
     else if (strcmp(key, "living") == 0)
@@ -91,19 +94,25 @@ int script_read_facts(const char *output, struct script_facts *facts, struct why
     return err;
 }
 
-char *script_clean(const char *run, uint64_t run_id, unsigned grace_s)
+char *script_clean(const char *run, const char *host, const struct nonce *nonce, uint64_t run_id, unsigned grace_s)
 {
+    char ours[160] = "true";
+    if (nonce->word)
+        snprintf(ours, sizeof ours, "[ \"$(head -c 16 \"$R/nonce@%.64s\" 2>/dev/null)\" = %016" PRIx64 " ]", host, nonce->word);
     /* K SIGNAL: whoever was listed, if the number still belongs to the same process. Every half second somebody is waited for. */
     char *clean = mem_format(
-        "I=%016" PRIx64 "; o=$(head -c 16 \"$R/run.id\" 2>/dev/null | tr -cd 0-9a-f); [ -z \"$o\" ] || I=\"$I|$o\"; " LIST_LIVING
+        "I=%016" PRIx64 "; " LIST_LIVING
+        "if %s; then m=1; o=$(head -c 16 \"$R/run.id\" 2>/dev/null | tr -cd 0-9a-f); [ -z \"$o\" ] || I=\"$I|$o\"; "
+        "else m=; %s[ -n \"$(L)\" ] || { echo stranger; exit 0; }; fi; "
         "K() { L | while read -r p s n; do kill -$1 $p 2>/dev/null; done; }; "
         "c=$(L | wc -l); t=0; [ $c = 0 ] || K TERM; "
         "while w=$(L | head -n 1); [ -n \"$w\" ]; do "
         "[ $t -lt %u ] || K KILL; [ $t -lt %u ] || { echo \"left $(L | wc -l) ${w%%%% *} ${w##* }\"; exit 0; }; "
         "[ $((t %% 4)) != 1 ] || echo \"waiting ${w%%%% *} ${w##* }\"; sleep 0.5; t=$((t+1)); done; "
+        "[ -n \"$m\" ] || { echo \"gone $c\"; exit 0; }; "
         "for f in \"$R\"/agent@*.lock \"$R/kedged.lock\"; do [ ! -e \"$f\" ] || ! flock -n \"$f\" true || rm -f \"$f\"; done; "
         "[ $c = 0 ] && [ -e \"$R/kedged.lock\" ] || rm -f \"$R/kedged.sock\"; echo \"gone $c\"",
-        run_id, 2 * grace_s, 2 * grace_s + 10);
+        run_id, ours, nonce->left ? "" : "true || ", 2 * grace_s, 2 * grace_s + 10);
     char *whole = script_of_run(run, clean);
     mem_free(clean);
     return whole;

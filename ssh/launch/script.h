@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "ssh/base/why.h"
+#include "ssh/launch/nonce.h"
 
 #define SCRIPT_PATH 400
 
@@ -22,14 +23,16 @@ struct script_facts {
     uint64_t old_run_id;  /* in R/run.id; 0 = none */
     int old_living;       /* processes of that run, when it is not ours */
     long old_pid;         /* one of them */
+    uint64_t nonce;       /* in R/nonce@HOST (nonce.h); 0 = none */
 };
 /* Makes R and D and says the facts. `run_id`: ours. */
-char *script_look(const char *run, uint64_t run_id);
+char *script_look(const char *run, const char *host, uint64_t run_id);
 int script_read_facts(const char *output, struct script_facts *facts, struct why *why);
 
 /* End all processes of the run on the host by (pid, start time, mark): TERM, after the grace KILL; then the locks and sockets
- * that nobody holds. Also those of the id that stands in R/run.id. Says "waiting PID NAME" meanwhile, and last
- * "gone ENDED" or "left COUNT PID NAME". */
-char *script_clean(const char *run, uint64_t run_id, unsigned grace_s);
+ * that nobody holds. Also those of the id that stands in R/run.id, if the machine shows our nonce (one without a word asks none).
+ * Says "waiting PID NAME" meanwhile, and last "gone ENDED" or "left COUNT PID NAME"; or "stranger", when the nonce says that
+ * something was left there, and this is another machine: then nothing is touched. */
+char *script_clean(const char *run, const char *host, const struct nonce *nonce, uint64_t run_id, unsigned grace_s);
 
 #endif

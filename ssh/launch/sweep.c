@@ -20,6 +20,7 @@ struct broom {
 };
 
 struct sweep {
+    char *folder;
     struct sweep_callbacks callbacks;
     void *arg;
     struct broom brooms[PROFILE_HOSTS];
@@ -44,6 +45,9 @@ static int read_answer(const char *output, const char *host, int *ended, struct 
         *ended = count;
         return 0;
     }
+    if (strcmp(line, "stranger") == 0)
+        return why_set(why, ERR_REFUSED, "host %s is another machine than the one that the run was started on: its address was given away, or "
+                       "its disk is new. Nothing was ended there", host);
     if (sscanf(line, "left %d %ld %63[^\n]", &count, &pid, name) >= 2)
         return why_set(why, ERR_TIMEOUT, "on host %s %d processes survive KILL (pid %ld, %s): the kernel there holds them", host,
                        count, pid, text_harmless(name, strlen(name), shown, sizeof shown));
@@ -64,6 +68,8 @@ static void on_done(struct errand *errand, int err, const char *reason, const ch
         read_answer(output, broom->host->name, &ended, &why);
     broom->errand = NULL;
     errand_free(errand);
+    if (!why.err)
+        nonce_set_left(sweep->folder, broom->host->name, false, &why);
     if (why.err && !sweep->first.err)
         sweep->first = why;
     sweep->callbacks.host(broom->host, why.err, ended, why.text, sweep->arg);
@@ -85,18 +91,20 @@ bool sweep_wanted(const struct profile *profile, const bool *only)
     return false;
 }
 
-struct sweep *sweep_new(struct loop *loop, const struct profile *profile, uint64_t run_id, const bool *only, uint64_t grace_ns,
+struct sweep *sweep_new(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id, const bool *only, uint64_t grace_ns,
                         const char *save, const struct sweep_callbacks *callbacks, void *arg)
 {
     const struct errand_callbacks on = {.done = on_done, .ask = callbacks->ask ? on_ask : NULL};
     struct sweep *sweep = mem_new(sizeof *sweep);
-    char *script = script_clean(profile->name, run_id, (unsigned)(grace_ns / CLOCK_SECOND) + 1);
-    *sweep = (struct sweep){.callbacks = *callbacks, .arg = arg};
+    *sweep = (struct sweep){.folder = mem_text(folder), .callbacks = *callbacks, .arg = arg};
     BUG_IF(!sweep_wanted(profile, only));
     for (int64_t i = 0; i < profile->host_count; i++) {
-        struct errand_settings settings = {.what = "ending what is left", .script = script, .most_bytes = ANSWER_BYTES};
+        struct errand_settings settings = {.what = "ending what is left", .most_bytes = ANSWER_BYTES};
         if (profile->hosts[i].kind != HOST_SSH || (only && !only[i]))
             continue;
+        const struct nonce nonce = nonce_read(folder, profile->hosts[i].name);
+        char *script = script_clean(profile->name, profile->hosts[i].name, &nonce, run_id, (unsigned)(grace_ns / CLOCK_SECOND) + 1);
+        settings.script = script;
         struct broom *broom = &sweep->brooms[sweep->count++];
         *broom = (struct broom){.sweep = sweep, .host = &profile->hosts[i]};
         reach_of_host(profile, broom->host, &settings.reach);
@@ -104,8 +112,8 @@ struct sweep *sweep_new(struct loop *loop, const struct profile *profile, uint64
         settings.deadline_ns = 4 * settings.reach.greet_ns + grace_ns + SPARE_NS + (callbacks->ask ? settings.reach.ask_ns : 0);
         broom->errand = errand_new(loop, &settings, &on, broom);
         sweep->left++;
+        mem_free(script);
     }
-    mem_free(script);
     return sweep;
 }
 
@@ -115,5 +123,6 @@ void sweep_free(struct sweep *sweep)
         return;
     for (int i = 0; i < sweep->count; i++)
         errand_free(sweep->brooms[i].errand);
+    mem_free(sweep->folder);
     mem_free(sweep);
 }

@@ -25,8 +25,9 @@ struct sweep_callbacks {
 
 /* `only` (may be NULL): one flag for each host of the profile. False when no host of the profile is to be swept. */
 bool sweep_wanted(const struct profile *profile, const bool *only);
-/* `profile` must outlive it. */
-struct sweep *sweep_new(struct loop *loop, const struct profile *profile, uint64_t run_id, const bool *only, uint64_t grace_ns,
+/* `profile` must outlive it. `folder` is the run's, here: it has the nonces of the hosts (nonce.h), and is told whose are gone; ""
+ * when there is none. A machine that lacks its nonce is ERR_REFUSED, and nothing is ended there. */
+struct sweep *sweep_new(struct loop *loop, const struct profile *profile, const char *folder, uint64_t run_id, const bool *only, uint64_t grace_ns,
                         const char *save, const struct sweep_callbacks *callbacks, void *arg);
 void sweep_free(struct sweep *sweep); /* NULL is fine */
 

@@ -22,7 +22,7 @@ struct road_exec {
     uint64_t open_ns;
     char marker[32];
     struct buf in; /* noise, then what came with the marker */
-    bool stands, want_read, want_write;
+    bool stands, explains, want_read, want_write;
     struct why why;
 };
 
@@ -137,8 +137,16 @@ static ssize_t exec_read(struct road *base, uint8_t *bytes, size_t room, struct 
     size_t count = buf_used(&exec->in);
     if (!exec->stands)
         return ERR_AGAIN;
-    if (count == 0)
-        return road_read(exec->below, bytes, room, why);
+    if (count == 0) {
+        char words[400] = "";
+        struct why below = {0};
+        ssize_t got = road_read(exec->below, bytes, room, &below);
+        if (got < 0 && exec->explains)
+            channel_errors(exec->below, words, sizeof words);
+        if (got < 0)
+            why_set(why, (int)got, words[0] ? "says: %s; it %s" : "%s%s", words, below.text);
+        return got;
+    }
     if (count > room)
         count = room;
     memcpy(bytes, buf_peek(&exec->in), count);
@@ -222,6 +230,11 @@ bool exec_exit(const struct road *road, int *status, char signal[32])
 const char *exec_errors(const struct road *road, char *out, size_t size)
 {
     return channel_errors(((const struct road_exec *)road)->below, out, size);
+}
+
+void exec_explain(struct road *road)
+{
+    ((struct road_exec *)road)->explains = true;
 }
 
 size_t exec_room(const struct road *road)

@@ -23,6 +23,8 @@ struct road *exec_road(struct session *session, const char *command, uint64_t op
 /* How it ended, once known; its newest words on standard error (one line). */
 bool exec_exit(const struct road *road, int *status, char signal[32]);
 const char *exec_errors(const struct road *road, char *out, size_t size);
+/* What it said on standard error is the reason of its end, for who only sees a road. */
+void exec_explain(struct road *road);
 size_t exec_room(const struct road *road); /* bytes that can be written now */
 
 /* One command with its input and all of its output. */

@@ -139,7 +139,12 @@ $(TESTS): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 $(BENCHES): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 	$(call say,LD,$@)
 	$(link) -Wl,--as-needed $(cmocka_LIBS) $(ALL_LIBS)
-tests: $(TESTS)
+# A backend that computes what is not finite when it is told to, around the true one (tests/system/replica_fault.sh).
+FAULTY := $(O)/tests/system/lib/faulty.so
+$(FAULTY): tests/system/lib/faulty.c $(O)/flags
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -shared -MMD -MP -o $@ $< -ldl
+tests: $(TESTS) $(FAULTY)
 
 check: programs tests
 	@O='$(O)' SAN='$(SAN)' CC='$(CC)' sh tests/run.sh $(JOBS) $(TESTS) $(sort $(wildcard tests/unit/*.sh tests/link/*.sh tests/system/*.sh tests/tui/*.sh))

@@ -146,6 +146,7 @@ void stage_zero_gradients(struct stage *stage);
 /* One AdamW step number t = 1, 2, … (settings->correction1 and 2 are computed from it); then gradients are zero. Decay
  * applies to 2-D tensors only. */
 void stage_step(struct stage *stage, const struct adamw *settings, int64_t t);
+void stage_forget(struct stage *stage); /* AdamW's moments are zero, as before t = 1 */
 
 /* Of a stage that `corrects`: where the gradient of tensor `index` lies and where a corrected one, or any other copy of it, may be put; device
  * memory. Once a tensor is said to be corrected, stage_gradient_squares counts the correction, and stage_step takes AdamW's first moment from

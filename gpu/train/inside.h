@@ -173,6 +173,8 @@ void siblings_bounds(const struct profile *profile, const struct stage_shape *sh
                      size_t *bytes);
 int siblings_load(struct compute *compute, const struct stage_shape *shape, struct why *why); /* after the weights */
 void siblings_free(struct siblings *siblings);
+/* The optimiser step was dropped. If our own weights are not finite, a dropped step more will not mend them: the common copy does. */
+void siblings_restore(struct compute *compute, uint64_t step);
 /* The optimiser step of this training step has been applied or dropped: what is due, and what is sent. */
 int siblings_after_step(struct compute *compute, uint64_t step);
 /* After the last backward of a step, where replicas average gradients; else nothing. */

@@ -169,6 +169,20 @@ void siblings_take(struct compute *compute)
     sync_take(compute->siblings->sync, &weights);
 }
 
+void siblings_restore(struct compute *compute, uint64_t step)
+{
+    struct sync_weights weights = weights_of(compute);
+    if (!compute->siblings || !compute->siblings->sync)
+        return;
+    int restored = sync_restore(compute->siblings->sync, &weights);
+    if (!restored)
+        return;
+    stage_forget(compute->model);
+    compute->optimizer.applied = 0;
+    compute_say(compute, EVENT_ALERT, step, "weights-restored", "%d tensors of stage %d of replica %d were not finite: they are what the "
+                "replicas have in common again, and its AdamW begins anew", restored, compute->stage, compute->siblings->self);
+}
+
 static int64_t largest_tensor(const struct siblings_list *list)
 {
     int64_t largest = 0;
@@ -399,8 +413,13 @@ static int exchange_all(struct compute *compute, uint64_t step)
             err = post_wait(compute, &own, bytes, parts, &count);
         if (err)
             return err;
-        if (sync_final_receive(siblings->sync, i, parts, count, &weights, &why) < 0)
+        uint64_t left_out = 0;
+        if (sync_final_receive(siblings->sync, i, parts, count, &weights, &left_out, &why) < 0)
             compute_say(compute, EVENT_ALERT, step, "round-skipped", "%s; this tensor stays as it is", why.text);
+        for (int r = 0; r < siblings->replicas; r++)
+            if (left_out >> r & 1)
+                compute_say(compute, EVENT_ALERT, step, "round-skipped", "the weights of replica %d are not finite at the end (tensor %d of "
+                            "the stage): the mean is that of the others", r, i);
         post_release(siblings, &own);
     }
     struct wire_outer outer = {.round = fragments_end(&siblings->fragments), .step = step, .contributors = (uint16_t)count,

@@ -323,6 +323,7 @@ static int phase_settle(struct compute *compute)
     } else if (optimizer->owed) {
         stage_zero_gradients(compute->model);
         optimizer->skipped++;
+        siblings_restore(compute, compute->trained);
     }
     compute->settled = optimizer->owed ? compute->trained - (compute->pass.stamp.kind == STAMP_TRAIN) : 0;
     optimizer->owed = false;

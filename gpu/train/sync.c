@@ -169,6 +169,19 @@ void sync_take(struct sync *sync, const struct sync_weights *weights)
         weights->set(weights->arg, i, sync->tensors[i].common);
 }
 
+int sync_restore(struct sync *sync, const struct sync_weights *weights)
+{
+    int restored = 0;
+    for (int i = 0; i < sync->count; i++) {
+        weights->get(weights->arg, i, sync->part);
+        if (payload_finite(sync->part, sync->tensors[i].count))
+            continue;
+        weights->set(weights->arg, i, sync->tensors[i].common);
+        restored++;
+    }
+    return restored;
+}
+
 /* ---- a fragment as it is, for one that joins ---- */
 
 enum part { PART_COMMON, PART_MOMENTUM, PART_ROUNDS, PART_RANK, PART_BASIS, PARTS };
@@ -458,22 +471,27 @@ void sync_final_contribute(struct sync *sync, int tensor, const struct sync_weig
 }
 
 int sync_final_receive(struct sync *sync, int index, const struct sync_part *parts, int count, const struct sync_weights *weights,
-                       struct why *why)
+                       uint64_t *left_out, struct why *why)
 {
     struct tensor *tensor = &sync->tensors[index];
+    float all = 0;
+    *left_out = 0;
+    memset(sync->sum, 0, (size_t)tensor->count * sizeof *sync->sum);
     for (int p = 0; p < count; p++) {
         if (parts[p].count != sync_final_bytes(sync, index))
             return why_set(why, ERR_INVALID, "replica %d sent %zu bytes of tensor %d at the end, %zu are right", parts[p].replica,
                            parts[p].count, index, sync_final_bytes(sync, index));
         payload_decode(PAYLOAD_BF16, parts[p].bytes, parts[p].count, 1, tensor->count, sync->part, NULL);
-        if (!payload_finite(sync->part, tensor->count))
-            return why_set(why, ERR_INVALID, "the weights of replica %d are not finite at the end (tensor %d of the stage)",
-                           parts[p].replica, index);
+        if (!payload_finite(sync->part, tensor->count)) {
+            *left_out |= UINT64_C(1) << parts[p].replica;
+            continue;
+        }
+        all += parts[p].share;
         for (int64_t i = 0; i < tensor->count; i++)
-            sync->sum[i] = p == 0 ? parts[p].share * sync->part[i] : sync->sum[i] + parts[p].share * sync->part[i];
+            sync->sum[i] += parts[p].share * sync->part[i];
     }
-    for (int64_t i = 0; i < tensor->count; i++)
-        tensor->common[i] -= sync->sum[i];
+    for (int64_t i = 0; i < tensor->count && all > 0; i++)
+        tensor->common[i] -= *left_out ? sync->sum[i] / all : sync->sum[i];
     weights->set(weights->arg, index, tensor->common);
     return 0;
 }

@@ -69,6 +69,8 @@ size_t sync_state_bytes(const struct sync *sync, int fragment);
 void sync_state_get(const struct sync *sync, int fragment, size_t offset, size_t count, uint8_t *out);
 int sync_state_put(struct sync *sync, int fragment, const uint8_t *bytes, size_t count, struct why *why);
 void sync_take(struct sync *sync, const struct sync_weights *weights); /* the local weights become the common copy */
+/* Those tensors alone whose local values are not all finite; how many they were. */
+int sync_restore(struct sync *sync, const struct sync_weights *weights);
 
 /* ---- a round of a fragment ---- */
 /* Of every tensor from its next round on: at most the rank that it began with, less where it has fewer. */
@@ -85,10 +87,11 @@ void sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_
 uint64_t sync_hash(const struct sync *sync, int fragment); /* of the common copy */
 const float *sync_common(const struct sync *sync, int tensor);
 
-/* ---- the exchange of everything at the end, a tensor at a time: bf16 of common − local; all become common − mean ---- */
+/* ---- the exchange of everything at the end, a tensor at a time: bf16 of common − local; all become common − mean. Parts that are not
+ * finite are left out of it, by all replicas alike: `left_out` has a bit for each of those replicas. ---- */
 size_t sync_final_bytes(const struct sync *sync, int tensor);
 void sync_final_contribute(struct sync *sync, int tensor, const struct sync_weights *weights, uint8_t *out);
 int sync_final_receive(struct sync *sync, int tensor, const struct sync_part *parts, int count, const struct sync_weights *weights,
-                       struct why *why);
+                       uint64_t *left_out, struct why *why);
 
 #endif

@@ -266,6 +266,7 @@ static void test_end(void **state)
     for (int t = 0; t < TENSORS; t++) {
         int64_t count = mixed[t].rows * mixed[t].columns;
         double want[FLOATS], spread[FLOATS];
+        uint64_t left_out;
         struct sync_part parts[3];
         for (int64_t i = 0; i < count; i++) {
             want[i] = spread[i] = 0;
@@ -281,16 +282,61 @@ static void test_end(void **state)
         }
         for (int r = 0; r < 3; r++) {
             struct sync_weights weights = weights_of(&world->each[r]);
-            assert_int_equal(sync_final_receive(world->each[r].sync, t, parts, 3, &weights, NULL), 0);
+            assert_int_equal(sync_final_receive(world->each[r].sync, t, parts, 3, &weights, &left_out, NULL), 0);
+            assert_int_equal(left_out, 0);
             numbers_same(world->each[r].weights[t], world->each[0].weights[t], count * 4, "tensor %d", t);
         }
         for (int64_t i = 0; i < count; i++)
             assert_true(fabs((double)world->each[0].weights[t][i] - want[i]) <= spread[i] * 0x1p-8 + 1e-6);
         parts[1].count--;
         struct sync_weights weights = weights_of(&world->each[0]);
-        assert_int_equal(sync_final_receive(world->each[0].sync, t, parts, 3, &weights, NULL), ERR_INVALID);
+        assert_int_equal(sync_final_receive(world->each[0].sync, t, parts, 3, &weights, &left_out, NULL), ERR_INVALID);
     }
     world_free(world);
+}
+
+/* Who is not finite at the end is left out by all alike and gets the mean of the others; when nobody is finite, the common copy is what
+ * there is. Before the end, what is not finite becomes the common copy, tensor by tensor. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (int bad = 1; bad <= 3; bad++) {
+        struct world *world = world_new(3, false);
+        wander(world);
+        assert_int_equal(round_of(world, 0), 0);
+        wander(world);
+        int64_t count = mixed[1].rows * mixed[1].columns;
+        struct sync_part parts[3];
+        double want[FLOATS];
+        float common[FLOATS];
+        memcpy(common, sync_common(world->each[0].sync, 1), (size_t)count * sizeof *common);
+        for (int64_t i = 0; i < count; i++) {
+            want[i] = bad == 3 ? (double)common[i] : 0;
+            for (int r = bad; r < 3; r++)
+                want[i] += (double)world->each[r].weights[1][i] / (3 - bad);
+        }
+        for (int r = 0; r < 3; r++) {
+            struct sync_weights weights = weights_of(&world->each[r]);
+            if (r < bad)
+                world->each[r].weights[1][r] = r ? NAN : -INFINITY;
+            sync_final_contribute(world->each[r].sync, 1, &weights, world->each[r].bytes);
+            parts[r] = (struct sync_part){r, world->each[r].bytes, sync_final_bytes(world->each[r].sync, 1), 1.0f / 3};
+        }
+        struct sync_weights first = weights_of(&world->each[0]);
+        assert_int_equal(sync_restore(world->each[0].sync, &first), 1);
+        assert_int_equal(sync_restore(world->each[0].sync, &first), 0);
+        numbers_same(world->each[0].weights[1], common, count * 4, "restored");
+        for (int r = 0; r < 3; r++) {
+            struct sync_weights weights = weights_of(&world->each[r]);
+            uint64_t left_out = 0;
+            assert_int_equal(sync_final_receive(world->each[r].sync, 1, parts, 3, &weights, &left_out, NULL), 0);
+            assert_int_equal(left_out, (1 << bad) - 1);
+            numbers_same(world->each[r].weights[1], world->each[0].weights[1], count * 4, "replica %d", r);
+        }
+        for (int64_t i = 0; i < count; i++)
+            assert_true(fabs((double)world->each[0].weights[1][i] - want[i]) < 1e-3);
+        world_free(world);
+    }
 }
 
 /* One that joins gets a fragment as it is, in pieces of any size, at any moment between two exchanges; what is under way then it gets when
@@ -356,7 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),                    cmocka_unit_test(test_mean), cmocka_unit_test(test_bad_rounds),
         cmocka_unit_test(test_failed_round_leaves_no_trace), cmocka_unit_test(test_end),
-        cmocka_unit_test(test_join),
+        cmocka_unit_test(test_not_finite),                   cmocka_unit_test(test_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,7 @@ void anchor_print(const struct state *state, const struct style *style, uint64_t
         table_cell(table, "%s", words_real(style, anchor_cosine(meter), 3, words[0], sizeof words[0]));
         table_cell(table, "%s", words_percent(style, anchor_share(meter->inside, meter->gradient), words[1], sizeof words[1]));
         table_cell(table, "%s", words_percent(style, sqrt(anchor_share(meter->corrected, meter->gradient)), words[2], sizeof words[2]));
-        table_cell(table, "%s", words_percent(style, sqrt(anchor_share(meter->changed, meter->corrected)), words[3], sizeof words[3]));
+        table_cell(table, "%s", words_percent(style, anchor_share(meter->changed, meter->corrected), words[3], sizeof words[3]));
         table_cell(table, "%s", words_percent(style, anchor_noise(meter), words[4], sizeof words[4]));
     }
     if (rows) {
@@ -152,7 +152,7 @@ static json_t *report_meter(const struct wire_meter *meter)
     json_object_set_new(object, "cosine", report_real(anchor_cosine(meter)));
     json_object_set_new(object, "inside", report_real(anchor_share(meter->inside, meter->gradient)));
     json_object_set_new(object, "norm_ratio", report_real(sqrt(anchor_share(meter->corrected, meter->gradient))));
-    json_object_set_new(object, "changed", report_real(sqrt(anchor_share(meter->changed, meter->corrected))));
+    json_object_set_new(object, "changed", report_real(anchor_share(meter->changed, meter->corrected)));
     json_object_set_new(object, "noise", report_real(anchor_noise(meter)));
     return object;
 }

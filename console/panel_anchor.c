@@ -138,7 +138,7 @@ static int cell(int row, int column, char *out, size_t size, void *arg)
     const struct wire_meter *meter = find_meter(view, row);
     const double shares[COLUMNS] = {
         [INSIDE] = anchor_share(meter->inside, meter->gradient), [NORM] = sqrt(anchor_share(meter->corrected, meter->gradient)),
-        [CHANGED] = sqrt(anchor_share(meter->changed, meter->corrected)), [NOISE] = anchor_noise(meter)};
+        [CHANGED] = anchor_share(meter->changed, meter->corrected), [NOISE] = anchor_noise(meter)};
     if (column == MATRICES)
         snprintf(out, size, "%s", anchor_class(meter->matrix_class));
     else if (column == NUMBER)

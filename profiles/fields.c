@@ -41,7 +41,8 @@ static const char *const powers[] = {[POWER_ALTERNATING] = "alternating", [POWER
 static const char *const tables[] = {[TABLE_PAYLOAD] = "payload", [TABLE_BF16] = "bf16", [TABLE_INT8] = "int8",
                                      [TABLE_TOUCHED] = "rows", [TABLE_LOW_RANK] = "powersgd", NULL};
 static const char *const filters[] = {
-    [ANCHOR_NONE] = "none", [ANCHOR_TIKHONOV] = "tikhonov", [ANCHOR_WIENER] = "wiener", [ANCHOR_SHRINK] = "shrink", NULL};
+    [ANCHOR_NONE] = "none", [ANCHOR_TIKHONOV] = "tikhonov", [ANCHOR_WIENER] = "wiener", [ANCHOR_SHRINK] = "shrink",
+    [ANCHOR_ALIGN] = "align", [ANCHOR_GRADIENT] = "gradient", NULL};
 static const char *const scales[] = {[TAU_ABSOLUTE] = "absolute", [TAU_SPECTRUM] = "spectrum", [TAU_NOISE] = "noise", NULL};
 static const char *const norms[] = {[NORM_FREE] = "free", [NORM_GRADIENT] = "gradient", [NORM_SIGNAL] = "signal", NULL};
 static const char *const moments[] = {[MOMENT_RAW] = "raw", [MOMENT_CORRECTED] = "corrected", NULL};
@@ -397,14 +398,15 @@ static const struct field rows[] = {
      .help = "Directions older than this are not taken into use any more; those in use fade out until twice that age."},
     {.section = "anchor", .key = "filter", .type = FIELD_CHOICE, .unit = "", .choices = filters, .initial = "tikhonov",
      .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_filter),
-     .help = "How gradients are corrected: not at all; by the anchor's singular values; by what two halves of a batch "
-             "agree on in the anchor's directions; or without an anchor, by shrinking their own singular values."},
+     .help = "How gradients are corrected: not at all; by the anchor's singular values; by what two halves of a batch agree on in the "
+             "anchor's directions; without an anchor, by shrinking their own singular values; by what each of the anchor's directions "
+             "and they agree on; or with the anchor's own gradient in their place, of which anchor.mix should be small."},
     {.section = "anchor", .key = "mix", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1, .initial = "0.7",
      .live = true, .applier = APPLIES_STAGE, IN_RUN(anchor_mix),
      .help = "Share of the corrected gradient in what the optimiser gets; 0 is the plain gradient."},
     {.section = "anchor", .key = "tau", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e9, .initial = "5",
      .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_tau),
-     .help = "tikhonov: singular values below it are damped, in the unit of anchor.tau_scale."},
+     .help = "tikhonov and align: singular values below it are damped, in the unit of anchor.tau_scale. For align 0.55 is a good one."},
     {.section = "anchor", .key = "tau_scale", .type = FIELD_CHOICE, .unit = "", .choices = scales, .initial = "spectrum",
      .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_scale),
      .help = "Unit of anchor.tau: 1 (as published, with tau = 0.001); the root mean square of the anchor's singular values; "

@@ -55,7 +55,7 @@ enum sync_outer_kind { OUTER_NESTEROV, OUTER_NONE };
 enum sync_payload { SEND_FP32, SEND_BF16, SEND_INT8, SEND_INT4, SEND_E3M0, SEND_POWERSGD }; /* = enum sync_kind */
 enum sync_table { TABLE_PAYLOAD, TABLE_BF16, TABLE_INT8, TABLE_TOUCHED, TABLE_LOW_RANK };
 enum sync_power { POWER_ALTERNATING, POWER_TWO_SIDED };
-enum anchor_filter { ANCHOR_NONE, ANCHOR_TIKHONOV, ANCHOR_WIENER, ANCHOR_SHRINK };             /* = enum filter_kind */
+enum anchor_filter { ANCHOR_NONE, ANCHOR_TIKHONOV, ANCHOR_WIENER, ANCHOR_SHRINK, ANCHOR_ALIGN, ANCHOR_GRADIENT }; /* = enum filter_kind */
 enum anchor_scale { TAU_ABSOLUTE, TAU_SPECTRUM, TAU_NOISE };                                /* = enum filter_scale */
 enum anchor_norm { NORM_FREE, NORM_GRADIENT, NORM_SIGNAL };                                 /* = enum filter_norm */
 enum anchor_moment { MOMENT_RAW, MOMENT_CORRECTED };

@@ -321,7 +321,7 @@ static void check_anchor(struct checking *checking)
 {
     const struct profile *p = checking->profile;
     bool found = p->anchor_host[0] == '\0', halves = p->anchor_filter == ANCHOR_WIENER || p->anchor_filter == ANCHOR_SHRINK ||
-                                                    (p->anchor_filter == ANCHOR_TIKHONOV && p->anchor_scale == TAU_NOISE) ||
+                                                    ((p->anchor_filter == ANCHOR_TIKHONOV || p->anchor_filter == ANCHOR_ALIGN) && p->anchor_scale == TAU_NOISE) ||
                                                     p->anchor_norm == NORM_SIGNAL;
     for (int64_t i = 0; i < p->host_count; i++)
         found |= strcmp(p->hosts[i].name, p->anchor_host) == 0;

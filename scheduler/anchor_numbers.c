@@ -59,7 +59,7 @@ static void sum_meters(struct run *run)
     row->cosine = ratio(all.aligned, sqrt(all.gradient * all.anchor));
     row->inside = all.anchor > 0 ? ratio(all.inside, all.gradient) : (double)NAN;
     row->norm_ratio = sqrt(ratio(all.corrected, all.gradient));
-    row->changed = sqrt(ratio(all.changed, all.corrected));
+    row->changed = ratio(all.changed, all.corrected);
     row->noise = all.signal + all.noise > 0 ? ratio(all.noise, all.gradient) : (double)NAN;
 }
 

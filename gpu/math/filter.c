@@ -38,9 +38,11 @@ struct view {
 
 bool filter_needs_half(const struct filter_settings *settings)
 {
+    bool has_tau = settings->kind == FILTER_TIKHONOV || settings->kind == FILTER_ALIGN;
     if (settings->kind == FILTER_NONE)
         return false;
-    return settings->kind != FILTER_TIKHONOV || settings->scale == FILTER_NOISE || settings->norm == FILTER_NORM_SIGNAL;
+    return settings->kind == FILTER_WIENER || settings->kind == FILTER_SHRINK || settings->norm == FILTER_NORM_SIGNAL ||
+           (has_tau && settings->scale == FILTER_NOISE);
 }
 
 double filter_fade(uint64_t age_steps, uint64_t limit_steps)
@@ -248,6 +250,24 @@ static double tikhonov(const struct filter *f, const struct filter_basis *basis,
     return product;
 }
 
+/* ---- align, gradient ---- */
+
+/* Of each direction by itself. */
+static double diagonal(const struct filter *f, const struct filter_basis *basis, const struct view *w, float *out)
+{
+    double tau = tau_of(f, basis, w), product = 0;
+    for (int64_t i = 0; i < w->k * w->k; i++) {
+        double s = (double)basis->singular[i % w->k], x = (double)f->host_small[i], y = s;
+        if (f->settings.kind == FILTER_ALIGN)
+            y = x > 0 && s > 0 ? x * s * s / (s * s + tau * tau) : 0;
+        y = i % (w->k + 1) == 0 ? y : 0;
+        f->host_small[i] = (float)y;
+        product += y * x;
+    }
+    rebuild(f, w, f->host_small, false, out);
+    return product;
+}
+
 /* ---- wiener ---- */
 
 static int bin_of(int64_t index)
@@ -420,7 +440,7 @@ static void mix_in(const struct filter *f, const struct view *w, double mix, dou
         ops->scale(f->device, out, (float)factor, count);
     }
     meters->corrected = factor * factor * squares;
-    meters->changed = meters->corrected - 2 * factor * both + w->gg;
+    meters->changed = factor * factor * (squares - (1 - mix) * both);
 }
 
 static bool has_anchor(const struct filter *f, const struct filter_basis *basis)
@@ -457,6 +477,7 @@ void filter_apply(struct filter *f, struct filter_state *state, const struct fil
     }
     double product = f->settings.kind == FILTER_TIKHONOV ? tikhonov(f, basis, &w, out)
                      : f->settings.kind == FILTER_WIENER ? wiener(f, state, &w, out)
-                                                         : shrink(f, state, &w, out);
+                     : f->settings.kind == FILTER_SHRINK ? shrink(f, state, &w, out)
+                                                         : diagonal(f, basis, &w, out);
     mix_in(f, &w, mix, product, out, meters);
 }

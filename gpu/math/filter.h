@@ -4,14 +4,16 @@
  *
  *   Ĝ = (1 − mix)·G + mix·C(G),      M ≈ U·diag(s)·Vᵀ from the anchor,  X = Uᵀ·G·V
  *
- *   tikhonov   C = U·(d dᵀ∘X)·Vᵀ,  d = s/(s + τ); τ absolute (the published form), or κ·rms of M's spectrum, or κ·σ of the
- * noise wiener     every coefficient times the share of its bin's energy that two halves of the batch agree on; bins are
- * index groups {0}, {1}, {2,3}, {4…7}, … of both sides and what lies outside of the basis on the left, on the right, on both
+ *   tikhonov   C = U·(d dᵀ∘X)·Vᵀ,  d = s/(s + τ); τ absolute (the published form), or κ·rms of M's spectrum, or κ·σ of the noise
+ *   wiener     every coefficient times the share of its bin's energy that two halves of the batch agree on; bins are index
+ *              groups {0}, {1}, {2,3}, {4…7}, … of both sides and what lies outside of the basis on the left, on the right, on both
  *   shrink     no anchor: singular values of G itself shrunk by the optimal rule for white noise (Gavish, Donoho 2017), of
- * which the strongest `rank` are looked at
+ *              which the strongest `rank` are looked at
+ *   align      C = Σ max(0, u_iᵀ·G·v_i)·s_i²/(s_i² + τ²)·u_i·v_iᵀ: of every direction what gradient and anchor agree on
+ *   gradient   C = M: the anchor's own gradient, stale as it is
  *
- * All but tikhonov with τ absolute or of the spectrum need `half`: the gradient of the first half of the step's
- * micro-batches. The noise of G is then known without bias: E‖G_first − G_second‖² = ‖noise‖².
+ * wiener and shrink need `half`, the gradient of the first half of the step's micro-batches, and so does τ or a norm that is
+ * measured in noise. The noise of G is then known without bias: E‖G_first − G_second‖² = ‖noise‖².
  *
  * mix = 0 and a missing basis give G bit for bit. A gradient with non-finite entries comes out non-finite, and leaves no
  * trace in the state. Matrices and bases are device memory, small things are host memory; nothing is allocated after
@@ -22,7 +24,8 @@
 
 #include "gpu/math/ops.h"
 
-enum filter_kind { FILTER_NONE, FILTER_TIKHONOV, FILTER_WIENER, FILTER_SHRINK }; /* same order as enum anchor_filter */
+/* In the order of enum anchor_filter. */
+enum filter_kind { FILTER_NONE, FILTER_TIKHONOV, FILTER_WIENER, FILTER_SHRINK, FILTER_ALIGN, FILTER_GRADIENT };
 enum filter_scale { FILTER_ABSOLUTE, FILTER_SPECTRUM, FILTER_NOISE };            /* of τ */
 /* What the norm of Ĝ becomes: what it is; that of G; that of G without its noise, √(‖G‖² − ν²). */
 enum filter_norm { FILTER_NORM_FREE, FILTER_NORM_GRADIENT, FILTER_NORM_SIGNAL };
@@ -45,7 +48,7 @@ struct filter_basis {
 struct filter_meters {
     double gradient;      /* ‖G‖² */
     double corrected;     /* ‖Ĝ‖² */
-    double changed;       /* ‖Ĝ − G‖² */
+    double changed;       /* of ‖Ĝ‖², what comes of C: ⟨Ĝ, mix·C⟩; the rest of it comes of G */
     double anchor;        /* ‖M_k‖² */
     double aligned;       /* ⟨G, M_k⟩ */
     double inside;        /* ‖X‖²: of ‖G‖² in the anchor's basis */

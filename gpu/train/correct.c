@@ -38,7 +38,7 @@ struct correct {
     bool filled; /* meters are of this step */
 };
 
-_Static_assert((int)ANCHOR_SHRINK == (int)FILTER_SHRINK && (int)TAU_NOISE == (int)FILTER_NOISE &&
+_Static_assert((int)ANCHOR_GRADIENT == (int)FILTER_GRADIENT && (int)TAU_NOISE == (int)FILTER_NOISE &&
                    (int)NORM_SIGNAL == (int)FILTER_NORM_SIGNAL,
                "the table of settings and the filters have one order");
 

@@ -14,6 +14,7 @@
 #   --rate R      learning rate (0.001)              --batches N  micro-batches of 2,048 tokens in a step (4)
 #   --every N     steps between snapshots (10)       --staleness N  to the first use of what comes of them (20)
 #   --threads N   compute threads of a process (1)
+#   --set SECTION.KEY=VALUE   one more setting, over what the rows say; may be given again
 #
 # A row is BASE[+anchor][+FILTER]: what crosses the cuts; statistics of the cuts by the anchor instead of live; gradients corrected by tikhonov,
 # wiener or shrink. Bases: dense, int8, int4, last (dense, and only the last stage is trained), mask, mask-late, mask-mean, topk, principal,
@@ -23,10 +24,11 @@ set -eu
 O=${O:-build}
 case $O in /*) ;; *) O=$PWD/$O ;; esac
 data=$PWD/../shared/data
-steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1
+steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1 more=
 while [ $# -gt 0 ]; do
     case $1 in
     --steps | --until | --windows | --seeds | --rate | --batches | --every | --staleness | --threads) eval "${1#--}=\$2" ;;
+    --set) more="$more $2" ;;
     *) break ;;
     esac
     shift 2
@@ -118,10 +120,10 @@ sections = {}
 for word in sys.argv[2:]:
     name, value = word.split('=', 1)
     section, key = name.split('.', 1)
-    sections.setdefault(section, []).append(f'{key} = {value}')
+    sections.setdefault(section, {})[key] = value
 with open(sys.argv[1], 'w') as out:
     for section, lines in sections.items():
-        print(f'[{section}]', *lines, sep='\n', file=out)
+        print(f'[{section}]', *(f'{key} = {value}' for key, value in lines.items()), sep='\n', file=out)
 PYTHON
     hosts='a b c d'
     case " $* " in *" anchor.host=e "*) hosts="$hosts e" ;; esac
@@ -172,7 +174,7 @@ PYTHON
 run_row() {
     name=$(echo "$1" | tr + -)-$seed
     words=$(of_row "$1") || { echo "no row $1; there are: $first $robust"; exit 2; }
-    write_profile "$name" $words
+    write_profile "$name" $words $more
     began=$(date +%s) last=$until
     [ "$until" != 0 ] || last=$steps
     "$O/kedge" run "$folder/$name.ini" --detach >"$folder/out" 2>&1 || { cat "$folder/out"; exit 1; }

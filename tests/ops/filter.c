@@ -109,6 +109,15 @@ static double square(const float *a, const float *b, int64_t count)
     return sum;
 }
 
+/* ⟨Ĝ, Ĝ − plain·G⟩: what of ‖Ĝ‖² is not of the plain gradient. */
+static double of_the_filter(const float *out, const float *g, int64_t count, double plain)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)out[i] * ((double)out[i] - plain * (double)g[i]);
+    return sum;
+}
+
 static void the_published_form(void **state)
 {
     (void)state;
@@ -128,7 +137,8 @@ static void the_published_form(void **state)
         bench_anchor(&b, a);
         struct filter_meters meters = apply(&b, g, NULL, 0.7, out);
         numbers_near(out, corrected.values, m * n, 2e-5, "%s", names[i]);
-        assert_true(fabs(meters.changed - square(out, g, m * n)) < 1e-4 * meters.gradient);
+        assert_true(fabs(meters.changed - of_the_filter(out, g, m * n, 0.3)) < 1e-4 * meters.gradient);
+        assert_true(meters.changed > 0 && meters.changed < meters.corrected);
         assert_true(fabs(meters.corrected - square(out, NULL, m * n)) < 1e-5 * meters.gradient);
         bench_close(&b);
         mem_free(a);
@@ -137,6 +147,40 @@ static void the_published_form(void **state)
         golden_free(&anchor);
         golden_free(&gradient);
         golden_free(&corrected);
+    }
+}
+
+/* The same matrices by the formula of LAPACK's directions: each by itself, and the anchor's gradient alone. */
+static void of_each_direction_by_itself(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"wide", "tall", "square"};
+    for (size_t i = 0; i < 6; i++) {
+        struct golden anchor, gradient, wanted;
+        char what[40];
+        snprintf(what, sizeof what, "%s.anchor", names[i / 2]);
+        golden_read("tests/ops/fixtures/filter.txt", what, &anchor);
+        snprintf(what, sizeof what, "%s.gradient", names[i / 2]);
+        golden_read("tests/ops/fixtures/filter.txt", what, &gradient);
+        snprintf(what, sizeof what, "%s.%s", names[i / 2], i % 2 ? "replaced" : "aligned");
+        golden_read("tests/ops/fixtures/filter.txt", what, &wanted);
+        int64_t m = anchor.rows, n = anchor.columns;
+        struct bench b = bench_open(i % 2 ? FILTER_GRADIENT : FILTER_ALIGN, m, n, m < n ? m : n);
+        b.settings.scale = FILTER_SPECTRUM;
+        b.settings.tau = 0.55;
+        bench_reopen(&b);
+        float *a = golden_floats(&anchor), *g = golden_floats(&gradient), *out = mem_array((size_t)(m * n), 4);
+        bench_anchor(&b, a);
+        struct filter_meters meters = apply(&b, g, NULL, i % 2 ? 0.2 : 0.7, out);
+        numbers_near(out, wanted.values, m * n, 2e-5, "%s", what);
+        assert_true(fabs(meters.changed - of_the_filter(out, g, m * n, i % 2 ? 0.8 : 0.3)) < 1e-4 * meters.gradient);
+        bench_close(&b);
+        mem_free(a);
+        mem_free(g);
+        mem_free(out);
+        golden_free(&anchor);
+        golden_free(&gradient);
+        golden_free(&wanted);
     }
 }
 
@@ -151,7 +195,7 @@ static void identities_bit_for_bit(void **state)
     numbers_noise(a, CELLS, 2, 1);
     numbers_noise(half, CELLS, 3, 1);
     g[5] = -0.0f;
-    for (int kind = FILTER_NONE; kind <= FILTER_SHRINK; kind++) {
+    for (int kind = FILTER_NONE; kind <= FILTER_GRADIENT; kind++) {
         struct bench b = bench_open(kind, M, N, 8);
         if (kind != FILTER_SHRINK) {
             apply(&b, g, half, 1, out);
@@ -203,7 +247,7 @@ static void vectors_and_one_direction(void **state)
     (void)state;
     static const int64_t shapes[][2] = {{1, 9}, {9, 1}, {1, 1}};
     for (size_t i = 0; i < 3; i++)
-        for (int kind = FILTER_TIKHONOV; kind <= FILTER_SHRINK; kind++) {
+        for (int kind = FILTER_TIKHONOV; kind <= FILTER_GRADIENT; kind++) {
             float g[9], half[9], out[9];
             numbers_noise(g, 9, 4, 1);
             for (int j = 0; j < 9; j++)
@@ -265,7 +309,7 @@ static void noise_is_taken_out(void **state)
     numbers_noise(anchor, CELLS, 31, 0.3 * norm / sqrt(CELLS));
     for (int i = 0; i < CELLS; i++)
         anchor[i] += signal[i];
-    for (int kind = FILTER_TIKHONOV; kind <= FILTER_SHRINK; kind++) {
+    for (int kind = FILTER_TIKHONOV; kind <= FILTER_GRADIENT; kind++) {
         struct bench b = bench_open(kind, M, N, 8);
         b.settings.scale = FILTER_SPECTRUM;
         b.settings.tau = 5;
@@ -304,7 +348,7 @@ static void norms_and_fading(void **state)
     bench_anchor(&b, a);
     struct filter_meters meters = apply(&b, g, half, 0.5, out);
     assert_true(fabs(square(out, NULL, CELLS) / meters.gradient - 1) < 1e-4);
-    assert_true(fabs(meters.changed - square(out, g, CELLS)) < 1e-4 * meters.gradient);
+    assert_true(meters.changed > 0 && meters.changed < meters.corrected);
     b.settings.norm = FILTER_NORM_SIGNAL;
     bench_reopen(&b);
     assert_true(filter_needs_half(&b.settings));
@@ -325,7 +369,7 @@ static void non_finite_leaves_no_trace(void **state)
     numbers_noise(a, CELLS, 53, 1);
     memcpy(bad, g, sizeof g);
     bad[17] = NAN;
-    for (int kind = FILTER_TIKHONOV; kind <= FILTER_SHRINK; kind++) {
+    for (int kind = FILTER_TIKHONOV; kind <= FILTER_GRADIENT; kind++) {
         struct bench b = bench_open(kind, M, N, 8);
         bench_anchor(&b, a);
         apply(&b, g, half, 0.7, want);
@@ -342,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_published_form),
+        cmocka_unit_test(of_each_direction_by_itself),
         cmocka_unit_test(identities_bit_for_bit),
         cmocka_unit_test(perfect_and_orthogonal_anchors),
         cmocka_unit_test(vectors_and_one_direction),

@@ -22,7 +22,7 @@ struct plan_stage {
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
     uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
     uint64_t boundary_bytes; /* memory of the codecs of its cuts, statistics included */
-    uint64_t sync_bytes; /* memory for what siblings keep in common; without what arrives from them */
+    uint64_t sync_bytes; /* memory for what siblings keep in common, and for a copy of a part when it joins; without what arrives from them */
 };
 
 #define PLAN_ROADS 528 /* 16 replicas of 4 stages have the most */

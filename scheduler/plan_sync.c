@@ -11,7 +11,11 @@ struct matrix {
 struct sum {
     const struct profile *profile;
     uint64_t bytes, memory, scratch;
+    int only;       /* this fragment; −1 = all */
+    uint64_t state; /* what one that joins copies of it */
 };
+
+enum { EVERY_FRAGMENT = -1 };
 
 static uint64_t larger(uint64_t one, uint64_t other)
 {
@@ -46,6 +50,7 @@ static void add_low_rank(struct sum *sum, uint64_t rows, uint64_t columns, uint6
     }
     sum->bytes += two_sided ? 2 * sends : rank * (rows + columns);
     sum->memory += 4 * (2 * rows * columns + 2 * side + rows * rank) + 8 * side;
+    sum->state += 16 + 4 * larger(rows, columns) * rank; /* rounds, rank, basis */
     sum->scratch = larger(sum->scratch, side);
 }
 
@@ -55,6 +60,7 @@ static void add_matrix(struct sum *sum, const struct matrix *matrix)
     uint64_t rows = matrix->rows, columns = matrix->columns, all = rows * columns;
     int payload = p->sync_payload, table = matrix->table ? p->sync_table : TABLE_PAYLOAD;
     sum->memory += 8 * all;
+    sum->state += 8 * all;
     sum->scratch = larger(sum->scratch, all);
     if (columns == 1 && !p->lora_rank) /* a vector */
         sum->bytes += value_bytes(payload == SEND_FP32 ? SEND_FP32 : SEND_BF16, rows, 1);
@@ -70,6 +76,11 @@ static void add_matrix(struct sum *sum, const struct matrix *matrix)
         sum->memory += 8 * all;
 }
 
+static int64_t fragment_of(const struct profile *p, int64_t layer, int64_t layers)
+{
+    return p->sync_pattern == PATTERN_SEQUENTIAL ? layer * p->sync_fragments / layers : layer % p->sync_fragments;
+}
+
 static void add_stage(struct sum *sum, const struct plan_stage *stage)
 {
     const struct profile *p = sum->profile;
@@ -79,10 +90,13 @@ static void add_stage(struct sum *sum, const struct plan_stage *stage)
     const struct matrix biases[] = {{query, 1, false}, {key, 1, false}, {key, 1, false}};
     const struct matrix norms[] = {{head, 1, false}, {head, 1, false}};
     const struct matrix table = {(uint64_t)p->vocabulary, hidden, true}, norm = {hidden, 1, false};
-    bool first = stage->stage == 0, last = stage->stage == p->stages - 1, all = !p->lora_rank;
+    bool rest = sum->only == EVERY_FRAGMENT || sum->only == p->sync_fragments - 1; /* what belongs to no layer */
+    bool first = stage->stage == 0 && rest, last = stage->stage == p->stages - 1 && rest, all = !p->lora_rank;
     struct plan_matrix of_layer[PLAN_MATRICES];
     int matrices = plan_matrices(p, of_layer);
     for (int layer = 0; layer < stage->layers; layer++) {
+        if (sum->only != EVERY_FRAGMENT && fragment_of(p, layer, stage->layers) != sum->only)
+            continue;
         for (int i = 0; i < matrices; i++)
             add_matrix(sum, &(struct matrix){of_layer[i].rows, of_layer[i].columns, false});
         for (size_t i = 0; i < sizeof layer_norms / sizeof *layer_norms && all; i++)
@@ -107,18 +121,30 @@ bool plan_averages_gradients(const struct profile *profile)
 
 uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage)
 {
-    struct sum sum = {.profile = profile};
+    struct sum sum = {.profile = profile, .only = EVERY_FRAGMENT};
     if (plan_averages_gradients(profile))
         return stage->trained * (profile->sync_payload == SEND_FP32 ? 4 : 2);
     add_stage(&sum, stage);
     return sum.bytes;
 }
 
+/* One that comes back copies a fragment beside what it holds. */
+static uint64_t join_bytes(const struct profile *profile, const struct plan_stage *stage)
+{
+    uint64_t most = 0;
+    for (int f = 0; f < profile->sync_fragments && profile->rejoin; f++) {
+        struct sum sum = {.profile = profile, .only = f};
+        add_stage(&sum, stage);
+        most = larger(most, sum.state);
+    }
+    return most;
+}
+
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage)
 {
-    struct sum sum = {.profile = profile};
+    struct sum sum = {.profile = profile, .only = EVERY_FRAGMENT};
     if (profile->replicas == 1 || plan_averages_gradients(profile))
         return 0;
     add_stage(&sum, stage);
-    return sum.memory + 12 * sum.scratch;
+    return sum.memory + 12 * sum.scratch + join_bytes(profile, stage);
 }

@@ -140,11 +140,21 @@ static int on_event(struct run *run, struct process *process, const void *payloa
     return 0;
 }
 
+/* The replica that writes the last weights has died over it: the next one does, although it is done. */
+static bool last_weights_are_under_way(const struct run *run)
+{
+    const struct saving *saving = &run->saving;
+    return leaving_count(run) < run->plan.replicas &&
+           (saving->step < run->record->state.row.steps || saving->said < run->plan.stages_per_replica);
+}
+
 void run_check_done(struct run *run)
 {
     for (size_t i = run->processes.agents; i < run->processes.count; i++)
         if (!run->processes.all[i].record->done && !leaving_has_left(run, run->processes.all[i].stage->replica))
             return;
+    if (last_weights_are_under_way(run))
+        return;
     bool trains = run_phase(run) == PHASE_TRAINING ||
                   (run_phase(run) == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
     if (trains && run->ending == ENDING_NOT) {
@@ -193,15 +203,16 @@ static int on_saved(struct run *run, struct process *process, const void *payloa
     const struct wire_saved *saved = payload;
     struct saving *saving = &run->saving;
     int stage = process->stage->stage;
-    bool mine = process->stage->replica == leaving_lowest(run);
-    if (saved->step > run->record->state.row.steps || !mine || strchr(saved->file, '/') || !saved->file[0])
+    if (saved->step > run->record->state.row.steps || strchr(saved->file, '/') || !saved->file[0])
         return why_set(why, ERR_INVALID, "%s saved '%s' after step %llu, which nobody asked for", process->record->row.process,
                        saved->file, (unsigned long long)saved->step);
-    bool all = saving->said == run->plan.stages_per_replica;
-    if (saved->step < saving->step || (saved->step == saving->step && (saving->complete || (saving->has[stage] && !all))))
+    bool all = saving->said == run->plan.stages_per_replica, same = process->stage->replica == saving->replica;
+    if (leaving_has_left(run, process->stage->replica))
+        return 0;
+    if (saved->step < saving->step || (saved->step == saving->step && (saving->complete || (same && saving->has[stage] && !all))))
         return 0; /* said again */
-    if (saved->step > saving->step || all)
-        *saving = (struct saving){.step = saved->step}; /* of a step that failed: another try */
+    if (saved->step > saving->step || all || !same) /* also of a step that failed, or whose replica died meanwhile: another try */
+        *saving = (struct saving){.step = saved->step, .replica = process->stage->replica};
     saving->has[stage] = true;
     saving->files[stage] = *saved;
     saving->said++;
@@ -212,6 +223,7 @@ static int on_saved(struct run *run, struct process *process, const void *payloa
     }
     if (saving->said == run->plan.stages_per_replica && !saving->failed)
         finish_set(run);
+    run_check_done(run);
     return 0;
 }
 

@@ -14,6 +14,7 @@
 
 struct saving { /* of one step, in the making */
     uint64_t step;
+    int replica;   /* whose; a set is of one */
     int said;      /* stages that said something of it */
     bool failed;   /* one of them could not */
     bool complete; /* the manifest is there */

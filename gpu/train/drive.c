@@ -276,8 +276,8 @@ static bool saving_is_due(const struct compute *compute)
 bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step)
 {
     struct drive *drive = &compute->drive;
-    if (!drive->started || drive->finished || (drive->held && !saving_is_due(compute)))
-        return false;
+    if (!drive->started || ((drive->finished || drive->held) && !saving_is_due(compute)))
+        return false; /* also when it is done: the replica that was to write the last weights may have died over it */
     bool apply = compute->optimizer.owed && drive->finite;
     *stamp = (struct wire_stamp){.clip_scale = drive_clip_scale(compute), .apply = apply};
     *step = drive->next - 1;

@@ -36,6 +36,8 @@ static struct {
 } sent[MOST_SENT];
 static int sent_count;
 static uint32_t life[ALL]; /* incarnations */
+static struct saving newest_set;
+static int sets;
 
 static int stage_at(int replica, int stage)
 {
@@ -110,7 +112,9 @@ static void on_road_sample(const char *process, const struct wire_road_sample *s
 
 static int on_saved(const struct saving *saving, void *arg, struct why *why)
 {
-    (void)saving, (void)arg, (void)why;
+    (void)arg, (void)why;
+    newest_set = *saving;
+    sets++;
     return 0;
 }
 
@@ -142,6 +146,7 @@ static void begin(void)
     assert_int_equal(plan_make_for(&profile, 4, &plan, &why), 0);
     record = record_new();
     run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    sets = 0;
     for (int i = 0; i < ALL; i++) {
         handles[i] = i;
         life[i] = 1;
@@ -346,6 +351,13 @@ static void a_new_scheduler_decides_the_same(void **state)
     assert_int_equal(record->state.row.phase, PHASE_TRAINING);
 }
 
+static void saved(int replica, int stage)
+{
+    struct wire_saved message = {.step = (uint64_t)profile.steps, .bytes = 1};
+    snprintf(message.file, sizeof message.file, "r%ds%d.safetensors", replica, stage);
+    say(stage_at(replica, stage), WIRE_SAVED, &message);
+}
+
 static void the_others_finish(void **state)
 {
     (void)state;
@@ -354,7 +366,49 @@ static void the_others_finish(void **state)
             say(stage_at(r, s), WIRE_DONE, &(struct wire_done){.step = (uint64_t)profile.steps});
     assert_int_equal(record->state.row.phase, PHASE_TRAINING);
     killed(stage_at(2, 1));
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    saved(0, 0);
+    saved(0, 1);
     assert_int_equal(record->state.row.phase, PHASE_FINISHED);
+}
+
+/* The lowest one dies while it writes the last weights: all are done, and the run is not before the next one has written them, all of them. */
+static void the_next_one_writes_the_last_weights(void **state)
+{
+    (void)state;
+    saved(0, 0);
+    for (int r = 0; r < REPLICAS; r++)
+        for (int s = 0; s < STAGES; s++)
+            if (r > 0 || s > 0)
+                say(stage_at(r, s), WIRE_DONE, &(struct wire_done){.step = (uint64_t)profile.steps});
+    killed(stage_at(0, 0));
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    saved(0, 1); /* a last word of who has left */
+    assert_int_equal(sets, 0);
+    saved(1, 1);
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    assert_int_equal(sets, 0);
+    saved(1, 0);
+    assert_int_equal(sets, 1);
+    assert_int_equal(newest_set.replica, 1);
+    assert_string_equal(newest_set.files[0].file, "r1s0.safetensors");
+    assert_string_equal(newest_set.files[1].file, "r1s1.safetensors");
+    assert_int_equal(record->state.row.phase, PHASE_FINISHED);
+}
+
+/* Weights of who was the lowest when they were asked for are a set, whoever is the lowest now; what two replicas say makes none. */
+static void a_set_is_of_one_replica(void **state)
+{
+    (void)state;
+    saved(0, 0);
+    saved(1, 1);
+    assert_int_equal(sets, 0);
+    saved(1, 0);
+    assert_int_equal(sets, 1);
+    assert_int_equal(newest_set.replica, 1);
+    saved(0, 0);
+    saved(0, 1);
+    assert_int_equal(sets, 1); /* of that step there is one */
 }
 
 static void averaged_gradients_need_everybody(void **state)
@@ -618,6 +672,8 @@ int main(void)
         TEST(who_leaves_meanwhile_is_not_waited_for),
         TEST(a_broken_cut),
         TEST(one_side_of_a_partition_leaves),
+        TEST(the_next_one_writes_the_last_weights),
+        TEST(a_set_is_of_one_replica),
         TEST(who_comes_back_hears_it_again),
         TEST(a_new_scheduler_decides_the_same),
         TEST(the_others_finish),

@@ -170,30 +170,44 @@ bool plan_exchanges_head(const struct profile *p)
     return p->head_tie == HEAD_TIED && p->stages > 1 && !p->lora_rank;
 }
 
-/* Of all micro-batches in flight. A slot keeps, of each layer, its input and what backward needs; with recomputation one set
- * serves all slots, and only inputs wait (the first stage's are token ids). */
+/* Of the copy of the weights in bf16; an embedding of which only rows are looked up has none. */
+uint64_t plan_word_bytes(const struct profile *p, const struct plan_stage *stage)
+{
+    bool looked_up = stage->stage == 0 && (p->stages > 1 || p->head_tie != HEAD_TIED);
+    uint64_t adapters = plan_adapter_parameters(p, stage->layers);
+    return p->precision == PRECISION_BF16
+               ? 2 * (stage->parameters - adapters - (looked_up ? (uint64_t)(p->hidden * p->vocabulary) : 0)) : 0;
+}
+
+/* Of all micro-batches in flight. A slot keeps, of each layer, its input and what backward needs, most of it in bf16 where products
+ * are; with recomputation one set serves all slots, and only inputs wait (the first stage's are token ids). */
 uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage *stage)
 {
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden;
     uint64_t query = query_width(p), key = key_width(p), slots = (uint64_t)stage->in_flight;
-    uint64_t layer = (query + 2 * key) + query + (uint64_t)p->heads + hidden + 2 * (uint64_t)p->ffn;
+    uint64_t bytes = p->precision == PRECISION_BF16 ? 2 : 4, layers = (uint64_t)stage->layers;
+    uint64_t layer = bytes * ((query + 2 * key) + query + hidden + 2 * (uint64_t)p->ffn) + 4 * (uint64_t)p->heads;
     if (p->qk_norm)
-        layer += query + key + (uint64_t)(p->heads + p->kv_heads);
-    uint64_t set = (uint64_t)stage->layers * (hidden + layer);
+        layer += 4 * (query + key + (uint64_t)(p->heads + p->kv_heads));
+    uint64_t set = layers * layer + 4 * hidden + (layers - 1) * bytes * hidden;
     if (!p->recompute)
-        return 4 * rows * slots * set;
-    return 4 * rows * (stage->stage == 0 ? set : set - hidden + slots * hidden);
+        return rows * slots * set;
+    return rows * (stage->stage == 0 ? set : set - 4 * hidden + slots * 4 * hidden);
 }
 
 /* What one call needs while it runs, logits in pieces included, and the token ids of the slots. */
 uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *stage)
 {
     int64_t rows = p->micro_batch * p->sequence, query = (int64_t)query_width(p), qkv = query + 2 * (int64_t)key_width(p);
-    int64_t floats = rows * (4 * p->hidden + 1 + most(p->ffn, qkv) + most(p->ffn, query) + p->lora_rank);
-    if (p->precision == PRECISION_BF16) /* both sides of a product, rounded */
-        floats += rows * (most(p->hidden, most(p->ffn, query)) + most(p->hidden, most(2 * p->ffn, qkv))) / 2;
-    if (stage->stage == p->stages - 1)
-        floats += least(rows, most(HEAD_ROWS_LEAST, least(HEAD_ROWS_MOST, HEAD_FLOATS / p->vocabulary))) * (p->vocabulary + 3);
+    int64_t floats = rows * (4 * p->hidden + 1 + p->lora_rank);
+    int64_t of_layers = rows * most(2 * p->ffn, qkv + query);
+    if (p->precision == PRECISION_BF16) { /* both sides of a product, rounded */
+        of_layers = rows * (most(2 * p->ffn, 2 * (qkv + query)) + most(p->hidden, qkv) / 2);
+        floats += rows * most(p->hidden, most(p->ffn, query)) / 2;
+    }
+    int64_t logit_rows = least(rows, most(HEAD_ROWS_LEAST, least(HEAD_ROWS_MOST, HEAD_FLOATS / p->vocabulary)));
+    bool last = stage->stage == p->stages - 1;
+    floats += last ? most(of_layers, logit_rows * p->vocabulary) + 3 * logit_rows : of_layers; /* never both */
     if (stage->stage == 0)
         floats += stage->in_flight * rows;
     if (p->data_documents == DOCUMENTS_APART)
@@ -206,7 +220,7 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     uint64_t adapters = plan_adapter_parameters(p, stage->layers);
     stage->parameters = stage_parameters(p, stage) + adapters;
     stage->trained = p->lora_rank ? adapters : stage->parameters;
-    stage->weights_bytes = 4 * stage->parameters + (p->precision == PRECISION_BF16 ? 2 * (stage->parameters - adapters) : 0);
+    stage->weights_bytes = 4 * stage->parameters + plan_word_bytes(p, stage);
     stage->gradients_bytes = 4 * stage->trained;
     stage->optimizer_bytes = p->moments == MOMENTS_FP8 ? 2 * (stage->trained + stage->trained / 64)
                                                        : (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->trained;

@@ -103,8 +103,10 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         anchor->statistics_bytes += 2 * statistics_of(p, plan->stages[i].first_layer);
     if (anchor->statistics_bytes)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
-    if (p->lora_rank && p->precision == PRECISION_BF16)
-        anchor->memory_bytes += 2 * (weights - plan_adapter_parameters(p, p->layers));
+    if (p->lora_rank) {
+        whole.parameters = weights;
+        anchor->memory_bytes += plan_word_bytes(alone, &whole);
+    }
     anchor->memory_bytes += (p->lora_rank ? 4 : 2) * weights + 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) +
                            plan_activation_bytes(alone, &whole) + plan_buffer_bytes(alone, &whole) +
                            (p->anchor_lifeboat ? 2 * trained : 0);

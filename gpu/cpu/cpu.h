@@ -83,6 +83,9 @@ void layer_rope(struct device *device, float *x, const float *frequency, int64_t
 void layer_swiglu_forward(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
 void layer_swiglu_backward(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
                            int64_t width);
+void layer_swiglu_forward_half(struct device *device, uint16_t *y, const uint16_t *gate_up, int64_t rows, int64_t width);
+void layer_swiglu_backward_half(struct device *device, uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows,
+                                int64_t width);
 void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
                              int64_t width);
 void layer_embedding_backward(struct device *device, float *dtable, const float *dy, const uint32_t *ids, int64_t rows,

@@ -52,13 +52,30 @@ static void rope(float *restrict x, const float *restrict cosine, const float *r
         }
 }
 
+static inline float swiglu(float gate, float up)
+{
+    return gate / (1.0f + math_exp(-gate)) * up;
+}
+
+static inline void swiglu_gradient(float gate, float up, float dy, float *d_gate, float *d_up)
+{
+    float sigmoid = 1.0f / (1.0f + math_exp(-gate));
+    *d_gate = dy * up * sigmoid * (1.0f + gate * (1.0f - sigmoid));
+    *d_up = dy * gate * sigmoid;
+}
+
 static void swiglu_forward(float *restrict y, const float *restrict gate_up, int64_t rows, int64_t width)
 {
-    for (int64_t r = 0; r < rows; r++, y += width, gate_up += 2 * width) {
-        const float *gate = gate_up, *up = gate_up + width;
+    for (int64_t r = 0; r < rows; r++, y += width, gate_up += 2 * width)
         for (int64_t f = 0; f < width; f++)
-            y[f] = gate[f] / (1.0f + math_exp(-gate[f])) * up[f];
-    }
+            y[f] = swiglu(gate_up[f], gate_up[width + f]);
+}
+
+static void swiglu_forward_half(uint16_t *restrict y, const uint16_t *restrict gate_up, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++, y += width, gate_up += 2 * width)
+        for (int64_t f = 0; f < width; f++)
+            y[f] = math_to_half(swiglu(math_from_half(gate_up[f]), math_from_half(gate_up[width + f])));
 }
 
 /* d_gate_up may be gate_up itself: each element is read before it is written. */
@@ -68,11 +85,22 @@ static void swiglu_backward(float *d_gate_up, const float *dy, const float *gate
         const float *gate = gate_up, *up = gate_up + width;
         float *d_gate = d_gate_up, *d_up = d_gate_up + width;
 #pragma omp simd
+        for (int64_t f = 0; f < width; f++)
+            swiglu_gradient(gate[f], up[f], dy[f], &d_gate[f], &d_up[f]);
+    }
+}
+
+static void swiglu_backward_half(uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++, dy += width, gate_up += 2 * width, d_gate_up += 2 * width) {
+        const uint16_t *gate = gate_up, *up = gate_up + width;
+        uint16_t *d_gate = d_gate_up, *d_up = d_gate_up + width;
+#pragma omp simd
         for (int64_t f = 0; f < width; f++) {
-            float g = gate[f], u = up[f], d = dy[f];
-            float sigmoid = 1.0f / (1.0f + math_exp(-g));
-            d_gate[f] = d * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
-            d_up[f] = d * g * sigmoid;
+            float of_gate, of_up;
+            swiglu_gradient(math_from_half(gate[f]), math_from_half(up[f]), dy[f], &of_gate, &of_up);
+            d_gate[f] = math_to_half(of_gate);
+            d_up[f] = math_to_half(of_up);
         }
     }
 }
@@ -166,6 +194,8 @@ const struct layer_kernels KERNEL_TABLE(layer_kernels) = {
     .rope = rope,
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
+    .swiglu_forward_half = swiglu_forward_half,
+    .swiglu_backward_half = swiglu_backward_half,
     .softmax_chunk = softmax_chunk,
     .softmax_backward_chunk = softmax_backward_chunk,
     .softmax_backward_half = softmax_backward_half,

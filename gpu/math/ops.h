@@ -13,7 +13,7 @@
  *   rmsnorm y            4 + √width                                  gather with rule 2              4 + √width
  *   rmsnorm dx, dgain    8 + 2√width, 8 + √rows                      embedding_backward              √rows
  *   rope                 4                                           softmax sum                     8 + √columns
- *   swiglu, both ways    8                                           softmax gradient                8 + √columns, of scale·√rows
+ *   swiglu, both ways    8 (half: and 2^16)                          softmax gradient                8 + √columns, of scale·√rows
  *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error; half: 2^15 · (4 + S)
  *   adamw                8 for m and v (half, byte: one bit of what is kept), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
@@ -116,6 +116,10 @@ struct ops {
     /* d_gate_up may alias gate_up. */
     void (*swiglu_backward)(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
                             int64_t width);
+    /* The same of gate_up in bf16, and so is what they write; sums and products are fp32 in between. */
+    void (*swiglu_forward_half)(struct device *device, uint16_t *y, const uint16_t *gate_up, int64_t rows, int64_t width);
+    void (*swiglu_backward_half)(struct device *device, uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows,
+                                 int64_t width);
     /* y[r,:] = table[id[r],:]; ids are host memory, checked by the caller. */
     void (*embedding_forward)(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
                               int64_t width);

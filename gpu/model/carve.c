@@ -297,6 +297,8 @@ void carve_weights(const struct stage_shape *shape, struct carve_weights *weight
             weights->head = shape->first ? weights->embedding : put_row(&c, &embedding_row, -1);
     }
     weights->block.floats = aligned(weights->block.floats);
+    bool looked_up = shape->first && (!shape->last || !shape->model.tied); /* an embedding that is no matrix of a product */
+    weights->words = looked_up && !shape->words_only ? weights->first_layer : 0;
 }
 
 /* ---- adapters ---- */
@@ -376,6 +378,12 @@ static size_t take(size_t *end, int64_t floats)
     return offset;
 }
 
+/* So many numbers, of which as many share a float. */
+static int64_t floats_for(int64_t count, int64_t share)
+{
+    return (count + share - 1) / share;
+}
+
 void carve_activations(const struct stage_shape *shape, struct carve_activations *a)
 {
     const struct model_shape *m = &shape->model;
@@ -390,12 +398,16 @@ void carve_activations(const struct stage_shape *shape, struct carve_activations
     a->x_first = apart ? 1 : 0;
     a->x = 0;
     a->x_stride = x_bytes;
-    a->layer = (size_t)(shape->layers - a->x_first) * x_bytes;
-    a->qkv = take(&end, rows * carve_qkv_width(m));
-    a->o = take(&end, rows * carve_query_width(m));
+    int64_t whole = shape->half_products ? 1 : shape->layers, halves = shape->half_products ? 2 : 1;
+    a->layer = (size_t)(whole - a->x_first) * x_bytes;
+    a->half_x = a->layer;
+    a->half_x_stride = aligned((size_t)floats_for(rows * m->hidden, halves));
+    a->layer += (size_t)(shape->layers - whole) * a->half_x_stride;
+    a->qkv = take(&end, floats_for(rows * carve_qkv_width(m), halves));
+    a->o = take(&end, floats_for(rows * carve_query_width(m), halves));
     a->log_sum = take(&end, rows * m->heads);
-    a->mid = take(&end, rows * m->hidden);
-    a->gate_up = take(&end, rows * 2 * m->ffn);
+    a->mid = take(&end, floats_for(rows * m->hidden, halves));
+    a->gate_up = take(&end, floats_for(rows * 2 * m->ffn, halves));
     a->raw = m->qk_norm ? take(&end, rows * (carve_query_width(m) + carve_key_width(m))) : CARVE_NONE;
     a->inverse = m->qk_norm ? take(&end, rows * (m->heads + m->kv_heads)) : CARVE_NONE;
     a->layer_stride = shape->frozen ? 0 : end; /* without a backward nobody asks for a layer's things again */
@@ -421,6 +433,28 @@ static int64_t head_rows(int64_t vocabulary)
     return larger(128, smaller(2048, ((int64_t)1 << 24) / vocabulary));
 }
 
+/* What only layers need, the feed-forward and attention one after the other. */
+static void carve_layer_scratch(const struct stage_shape *shape, int64_t rows, struct carve_scratch *s)
+{
+    const struct model_shape *m = &shape->model;
+    int64_t query = carve_query_width(m), all = carve_qkv_width(m);
+    size_t start = s->floats, end = start;
+    s->wide = take(&s->floats, rows * m->ffn);
+    s->d_wide = take(&s->floats, rows * m->ffn);
+    s->d_qkv = take(&end, rows * all);
+    s->d_o = take(&end, rows * query);
+    if (shape->half_products) {
+        s->qkv = take(&end, rows * all);
+        s->o = take(&end, rows * query);
+        s->d_raw = s->qkv; /* needed when q and k as they were no longer are */
+    } else {
+        s->d_raw = s->d_o; /* the same */
+    }
+    s->floats = end > s->floats ? end : s->floats;
+    if (shape->half_products)
+        s->half_dy = take(&s->floats, floats_for(rows * larger(m->hidden, all), 2));
+}
+
 void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
 {
     const struct model_shape *m = &shape->model;
@@ -431,30 +465,33 @@ void carve_scratch(const struct stage_shape *shape, struct carve_scratch *s)
     s->normed = take(&s->floats, rows * m->hidden);
     s->d_normed = take(&s->floats, rows * m->hidden);
     s->inverse = take(&s->floats, rows);
-    s->wide = take(&s->floats, rows * larger(m->ffn, carve_qkv_width(m)));
-    s->d_wide = take(&s->floats, rows * larger(m->ffn, carve_query_width(m))); /* at least as wide as k */
-    if (shape->half_products) {
-        int64_t narrow = larger(m->hidden, larger(m->ffn, carve_query_width(m)));
-        int64_t broad = larger(m->hidden, larger(2 * m->ffn, carve_qkv_width(m)));
-        s->half_x = take(&s->floats, (rows * narrow + 1) / 2);
-        s->half_dy = take(&s->floats, (rows * broad + 1) / 2);
-    }
     s->vectors = take(&s->floats, shape->words_only ? 2 * m->hidden + carve_qkv_width(m) + 2 * m->head_width : 0);
     s->low = take(&s->floats, rows * shape->lora.rank);
-    if (!shape->last)
-        return;
-    s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : head_rows(m->vocabulary));
-    s->head_columns = smaller(m->vocabulary, shape->head_columns ? shape->head_columns : m->vocabulary);
-    s->logits = take(&s->floats, s->head_rows * s->head_columns);
-    s->maximum = take(&s->floats, s->head_rows);
-    s->sum = take(&s->floats, s->head_rows);
-    s->target = take(&s->floats, s->head_rows);
+    if (shape->half_products)
+        s->half_x = take(&s->floats, floats_for(rows * larger(m->hidden, larger(m->ffn, carve_query_width(m))), 2));
+    if (shape->last) {
+        s->head_rows = smaller(rows, shape->head_rows ? shape->head_rows : head_rows(m->vocabulary));
+        s->head_columns = smaller(m->vocabulary, shape->head_columns ? shape->head_columns : m->vocabulary);
+        s->maximum = take(&s->floats, s->head_rows);
+        s->sum = take(&s->floats, s->head_rows);
+        s->target = take(&s->floats, s->head_rows);
+    }
+    size_t start = s->floats;
+    carve_layer_scratch(shape, rows, s);
+    s->logits = start;
+    start += aligned((size_t)(s->head_rows * s->head_columns));
+    s->floats = start > s->floats ? start : s->floats;
 }
 
 int64_t model_parameters(const struct stage_shape *shape)
 {
     struct stage_memory memory = stage_memory(shape);
     return (int64_t)memory.parameters;
+}
+
+size_t carve_word_bytes(const struct stage_shape *shape, const struct carve_weights *weights)
+{
+    return shape->half_products || shape->words_only ? (weights->block.floats - weights->words) * sizeof(uint16_t) : 0;
 }
 
 size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors)
@@ -479,8 +516,8 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     carve_scratch(shape, &scratch);
     const struct carve_block *trained = shape->lora.rank ? &adapters.block : &weights.block;
     struct stage_memory memory = {
-        .weights = weights.block.floats * ((shape->words_only ? 0 : sizeof(float)) +
-                                         (shape->half_products || shape->words_only ? sizeof(uint16_t) : 0)) + adapters.block.floats * sizeof(float),
+        .weights = (shape->words_only ? 0 : weights.block.floats * sizeof(float)) + carve_word_bytes(shape, &weights) +
+                   adapters.block.floats * sizeof(float),
         .gradients = shape->frozen ? 0 : trained->floats * sizeof(float),
         .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, trained->floats, trained->tensors),
         .corrections = shape->corrects ? trained->floats * sizeof(float) : 0,

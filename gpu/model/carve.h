@@ -35,6 +35,7 @@ struct carve_block {
 
 struct carve_weights {
     size_t embedding, norm, head;                  /* CARVE_NONE when not of this stage; tied: head = embedding */
+    size_t words;                                  /* from here on there is a copy in bf16, where there is one */
     size_t first_layer, layer_stride;              /* layer i begins at first_layer + i·layer_stride */
     size_t norm1, qkv, o, norm2, gate_up, down;    /* within a layer */
     size_t qkv_bias, q_norm, k_norm;               /* within a layer; CARVE_NONE where the model has none */
@@ -48,13 +49,17 @@ struct carve_adapters {
     struct carve_block block;
 };
 
-/* Kept from forward to backward. A set is all that one micro-batch keeps of all layers of the stage. */
+/*
+ * Kept from forward to backward. A set is all that one micro-batch keeps of all layers of the stage. With half_products most of it
+ * is words of bf16, inputs of layers too, but that of the first, which may wait for recomputation.
+ */
 struct carve_activations {
     int64_t rows;                                  /* of the largest micro-batch */
     size_t inputs, inputs_stride;                  /* inputs of slots, [slots][rows,H]; stride 0: part of the set */
     size_t sets, sets_stride;                      /* stride 0: one shared set (recompute) */
     size_t x, x_stride; /* within a set: layer i's input, i ≥ x_first, at x + (i − x_first)·x_stride */
-    int64_t x_first;
+    int64_t x_first;                               /* … which are in fp32; with half_products only layer 0's is */
+    size_t half_x, half_x_stride;                  /* with half_products: layer i's, i ≥ 1, at half_x + (i − 1)·half_x_stride */
     size_t layer, layer_stride;                    /* within a set */
     size_t qkv, o, log_sum, mid, gate_up;          /* within a layer of a set */
     size_t raw, inverse;                           /* with q/k norm: q|k before it, and what it divided by */
@@ -66,11 +71,14 @@ struct carve_scratch {
     size_t output, gradient;            /* [rows,H] */
     size_t normed, d_normed;            /* [rows,H] */
     size_t inverse;                     /* [rows] */
-    size_t wide, d_wide;                /* [rows, max(F, q+2kv)], [rows, max(F, heads·d)] */
-    size_t half_x, half_dy;             /* with half_products, in words: [rows, max(H, F, heads·d)], [rows, max(H, 2F, q+2kv)] */
+    size_t wide, d_wide;                /* [rows,F] ×2, one behind the other: the feed-forward's */
+    size_t d_qkv, d_o, d_raw;           /* [rows, q+2kv], [rows, heads·d], [rows, heads·d]: attention's, in the same place */
+    size_t qkv, o;                      /* with half_products: the same in fp32 of what is kept */
+    size_t half_x, half_dy;             /* with half_products, in words: [rows, max(H, F, heads·d)], [rows, max(H, q+2kv)] */
     size_t vectors;                     /* with words_only: those of one layer, or the last norm */
     size_t low;                         /* [rows, rank], with LoRA */
-    size_t logits, maximum, sum, target; /* [head rows, head columns], [head rows] ×3; last stage only */
+    size_t maximum, sum, target;        /* [head rows] ×3, last stage only */
+    size_t logits;                      /* [head rows, head columns], where layers have the five above: never at one time */
     int64_t head_rows, head_columns;
     size_t floats;
 };
@@ -89,6 +97,7 @@ struct carve_tensor *carve_trained(const struct stage_shape *shape, struct carve
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry); /* as a file names it */
 /* Of one of AdamW's moments. In 8 bits there is a byte for each 64 values behind it, and one for each tensor whose last are fewer. */
 size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors);
+size_t carve_word_bytes(const struct stage_shape *shape, const struct carve_weights *weights); /* of the copy in bf16 */
 void carve_activations(const struct stage_shape *shape, struct carve_activations *activations);
 void carve_scratch(const struct stage_shape *shape, struct carve_scratch *scratch);
 

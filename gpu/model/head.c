@@ -62,8 +62,9 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
             chunk_logits(stage, b, first, columns);
         if (stage->shape.half_products) {
             ops->softmax_backward_half(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-            linear_backward_half(stage, gradient, b->d_normed, (const uint16_t *)logits, 2 * columns, b->normed, weight.words,
-                                 b->rows, columns, hidden, !fresh);
+            const uint16_t *x = gradient ? linear_x_words(stage, b->normed, b->rows * hidden) : NULL;
+            linear_backward_words(stage, gradient, b->d_normed, (const uint16_t *)logits, 2 * columns, x, weight, b->rows, columns,
+                                  hidden, !fresh);
             continue;
         }
         ops->softmax_backward_chunk(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);

@@ -24,7 +24,7 @@ struct stage {
     struct carve_scratch work;
     struct carve_tensor *tensors;                             /* [learned.tensors] */
     float *weights;                                           /* device, the model's; NULL with words_only */
-    uint16_t *words;                                          /* device: the weights in bf16, for half_products or words_only; NULL */
+    uint16_t *words;                                          /* device: weights from at.words on in bf16, if products ask; NULL */
     float *trained;                                           /* device, learned.floats: the same block, or that of the adapters */
     float *gradients;                                         /* device, learned.floats */
     bool stale;                                               /* weights have changed since `words` were made of them */
@@ -66,14 +66,24 @@ void linear_forward(struct stage *stage, float *y, const float *x, struct weight
 /* dW[out,in] += dyᵀ · x, where it is not NULL: frozen; dx[rows,in] = dy[rows,out] · W, or += */
 void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy, const float *x, struct weight weight, int64_t rows,
                      int64_t out, int64_t in, bool accumulate);
-/* The same from dy in bf16, whose rows are `stride` apart. */
-void linear_backward_half(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const float *x,
-                          const uint16_t *weight, int64_t rows, int64_t out, int64_t in, bool accumulate);
+/* With half_products, of x and dy in bf16; rows of dy are `stride` apart. */
+void linear_forward_words(struct stage *stage, float *y, const uint16_t *x, struct weight weight, int64_t rows, int64_t out,
+                          int64_t in);
+void linear_backward_words(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const uint16_t *x,
+                           struct weight weight, int64_t rows, int64_t out, int64_t in, bool accumulate);
+/* x[count] rounded in the scratch for the side of a product that is x, or dy. */
+uint16_t *linear_x_words(struct stage *stage, const float *x, int64_t count);
+uint16_t *linear_dy_words(struct stage *stage, const float *dy, int64_t count);
 
 struct adapter {
     const float *a, *b; /* [rank,in] [out,rank]; NULL: not a target */
     float *d_a, *d_b;
     int64_t in, out;
+};
+
+/* What a layer keeps with half_products; NULL without. x of layer 0 is kept in fp32, here is only room for it. */
+struct kept_words {
+    uint16_t *x, *qkv, *o, *mid, *gate_up; /* as below */
 };
 
 /* One layer's pointers for one micro-batch. What is frozen has no gradient: NULL. */
@@ -84,6 +94,7 @@ struct layer {
     const float *qkv_bias, *q_norm, *k_norm; /* [q+2kv] [d] [d]; NULL where the model has none */
     float *d_qkv_bias, *d_q_norm, *d_k_norm;
     struct adapter adapters[LORA_TARGETS];
+    struct kept_words kept; /* then qkv, o, mid and gate_up are scratch, and x may be what becomes the output */
     float *x;             /* [rows,H]     input */
     float *qkv;           /* [rows,q+2kv] after RoPE; with q/k norm [rows,q], [rows,kv], [rows,kv] one behind the other */
     float *raw, *inverse; /* with q/k norm: [rows,q], [rows,kv] before the norm; [rows,heads], [rows,kv_heads] */
@@ -97,6 +108,7 @@ struct layer {
 /* Layer `index` of the stage with the places of a slot, and where its input lies. */
 struct layer stage_layer(const struct stage *stage, int slot, int64_t index);
 float *stage_x(const struct stage *stage, int slot, int64_t layer);
+void stage_copy(struct stage *stage, float *to, const float *from, int64_t count); /* nothing where both are one */
 
 void layer_forward(struct stage *stage, const struct layer *layer, int64_t sequences, int64_t tokens, float *out);
 /* One sequence whose earlier tokens' keys and values lie in caches [context, kv]; those of these tokens, at positions first …, are

@@ -2,8 +2,8 @@
  * Products with weights. W is stored [out, in], so forward is x·Wᵀ, the gradient of x is dy·W and that of W is dyᵀ·x.
  *
  * With half_products both sides of each are rounded to bf16 and added up in fp32: weights once after they changed
- * (stage_refresh), activations and their gradients each time, into scratch. Weights, gradients of weights and what products make
- * stay fp32.
+ * (stage_refresh), activations and their gradients each time, into scratch or where they are kept (layer.c). Weights, gradients of
+ * weights and what products make stay fp32.
  *
  * With words_only there are no weights in fp32: matrices are read as they lie, vectors and rows of the embedding made fp32 where they
  * are used.
@@ -12,7 +12,8 @@
 
 struct weight weight_at(const struct stage *stage, size_t offset)
 {
-    return (struct weight){stage->weights ? stage->weights + offset : NULL, stage->words ? stage->words + offset : NULL};
+    return (struct weight){stage->weights ? stage->weights + offset : NULL,
+                           stage->words ? stage->words + (offset - stage->at.words) : NULL};
 }
 
 struct weight weight_part(struct weight weight, int64_t first)
@@ -47,16 +48,31 @@ static uint16_t *halved(struct stage *stage, size_t place, const float *x, int64
     return words;
 }
 
+uint16_t *linear_x_words(struct stage *stage, const float *x, int64_t count)
+{
+    return halved(stage, stage->work.half_x, x, count);
+}
+
+uint16_t *linear_dy_words(struct stage *stage, const float *dy, int64_t count)
+{
+    return halved(stage, stage->work.half_dy, dy, count);
+}
+
 void linear_forward(struct stage *stage, float *y, const float *x, struct weight weight, int64_t rows, int64_t out, int64_t in)
 {
     const struct ops *ops = stage->ops;
     if (stage->shape.half_products)
-        ops->matmul_half(stage->device, y, halved(stage, stage->work.half_x, x, rows * in), weight.words, rows, out, in, in, in, out,
-                         false, true, false);
+        linear_forward_words(stage, y, linear_x_words(stage, x, rows * in), weight, rows, out, in);
     else if (!weight.full)
         ops->matmul_words(stage->device, y, x, weight.words, rows, out, in, in, in, out, false, true, false);
     else
         ops->matmul(stage->device, y, x, weight.full, rows, out, in, in, in, out, false, true, false);
+}
+
+void linear_forward_words(struct stage *stage, float *y, const uint16_t *x, struct weight weight, int64_t rows, int64_t out,
+                          int64_t in)
+{
+    stage->ops->matmul_half(stage->device, y, x, weight.words, rows, out, in, in, in, out, false, true, false);
 }
 
 void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy, const float *x, struct weight weight, int64_t rows,
@@ -64,8 +80,9 @@ void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy,
 {
     const struct ops *ops = stage->ops;
     if (stage->shape.half_products) {
-        const uint16_t *half_dy = halved(stage, stage->work.half_dy, dy, rows * out);
-        linear_backward_half(stage, dw, dx, half_dy, out, x, weight.words, rows, out, in, accumulate);
+        const uint16_t *half_x = dw ? linear_x_words(stage, x, rows * in) : NULL;
+        const uint16_t *half_dy = linear_dy_words(stage, dy, rows * out);
+        linear_backward_words(stage, dw, dx, half_dy, out, half_x, weight, rows, out, in, accumulate);
         return;
     }
     if (dw)
@@ -76,12 +93,11 @@ void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy,
         ops->matmul(stage->device, dx, dy, weight.full, rows, in, out, out, in, in, false, false, accumulate);
 }
 
-void linear_backward_half(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const float *x,
-                          const uint16_t *weight, int64_t rows, int64_t out, int64_t in, bool accumulate)
+void linear_backward_words(struct stage *stage, float *dw, float *dx, const uint16_t *dy, int64_t stride, const uint16_t *x,
+                           struct weight weight, int64_t rows, int64_t out, int64_t in, bool accumulate)
 {
     const struct ops *ops = stage->ops;
     if (dw)
-        ops->matmul_half(stage->device, dw, dy, halved(stage, stage->work.half_x, x, rows * in), out, in, rows, stride, in, in, true, false,
-                         true);
-    ops->matmul_half(stage->device, dx, dy, weight, rows, in, out, stride, in, in, false, false, accumulate);
+        ops->matmul_half(stage->device, dw, dy, x, out, in, rows, stride, in, in, true, false, true);
+    ops->matmul_half(stage->device, dx, dy, weight.words, rows, in, out, stride, in, in, false, false, accumulate);
 }

@@ -10,8 +10,8 @@
  * same model. Owned by the compute thread.
  *
  * A slot keeps, for each layer: its input, q|k|v after RoPE (with q/k norm also q|k before the norm), the attention's output
- * and log sums, the sum after attention, gate|up. Normed inputs and silu(gate)·up are computed again in backward. With `recompute` a slot keeps only the stage's
- * input and one set of the above is shared: backward runs forward again first, with the same bits. All memory is taken by
+ * and log sums, the sum after attention, gate|up; with half_products in bf16 (layer.c). Normed inputs and silu(gate)·up are
+ * computed again in backward. With `recompute` a slot keeps only the stage's input and one set of the above is shared: backward runs forward again first, with the same bits. All memory is taken by
  * stage_new, nothing in steps.
  */
 #ifndef KEDGE_MODEL_MODEL_H

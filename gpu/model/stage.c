@@ -19,7 +19,7 @@ static int take_blocks(struct stage *stage)
     size_t moment = shape->judges || shape->frozen ? 0 : carve_moment_bytes(shape->moments, all, stage->learned.tensors);
     const size_t bytes[] = {shape->words_only ? 0 : stage->at.block.floats * sizeof(float), learned * sizeof(float), moment, moment,
                             shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
-                            stage->work.floats * sizeof(float), shape->half_products || shape->words_only ? stage->at.block.floats * sizeof(uint16_t) : 0,
+                            stage->work.floats * sizeof(float), carve_word_bytes(shape, &stage->at),
                             stage->adapters.block.floats * sizeof(float)};
     void *blocks[sizeof bytes / sizeof *bytes] = {NULL};
     bool whole = true;
@@ -112,10 +112,13 @@ static float *set_of(const struct stage *stage, int slot)
     return stage->activations + stage->kept.sets + (size_t)slot * stage->kept.sets_stride;
 }
 
-/* The input of layer i of the slot, i = 0: of the stage. */
+/* The input of layer i of the slot, i = 0: of the stage. With half_products those of others are kept in bf16: what runs through
+ * layers is in `output`, and where one of them goes back, its input is made there. */
 float *stage_x(const struct stage *stage, int slot, int64_t layer)
 {
     const struct carve_activations *kept = &stage->kept;
+    if (layer > 0 && stage->shape.half_products)
+        return stage->scratch + stage->work.output;
     if (layer < kept->x_first)
         return stage->activations + kept->inputs + (size_t)slot * kept->inputs_stride;
     return set_of(stage, slot) + kept->x + (size_t)(layer - kept->x_first) * kept->x_stride;
@@ -144,6 +147,21 @@ static struct adapter adapter_at(const struct stage *stage, int64_t layer, int t
     return adapter;
 }
 
+/* Where a layer's things in bf16 are kept; in fp32 they are in scratch while they are used. */
+static void lay_words(const struct stage *stage, int slot, int64_t index, struct layer *layer)
+{
+    const struct carve_activations *kept = &stage->kept;
+    float *set = set_of(stage, slot), *scratch = stage->scratch;
+    layer->kept = (struct kept_words){.qkv = (uint16_t *)layer->qkv, .o = (uint16_t *)layer->o, .mid = (uint16_t *)layer->mid,
+                                      .gate_up = (uint16_t *)layer->gate_up};
+    float *x = index > 0 ? set + kept->half_x + (size_t)(index - 1) * kept->half_x_stride : scratch + stage->work.half_x;
+    layer->kept.x = (uint16_t *)x;
+    layer->qkv = scratch + stage->work.qkv;
+    layer->o = scratch + stage->work.o;
+    layer->mid = scratch + stage->work.output;
+    layer->gate_up = scratch + stage->work.wide;
+}
+
 struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
 {
     const struct carve_weights *at = &stage->at;
@@ -163,6 +181,8 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
         .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
         .starts = stage->slots[slot].starts,
     };
+    if (stage->shape.half_products)
+        lay_words(stage, slot, index, &layer);
     for (int target = 0; target < LORA_TARGETS; target++)
         layer.adapters[target] = adapter_at(stage, index, target);
     if (m->qkv_bias) {
@@ -180,7 +200,7 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
     return layer;
 }
 
-static void copy(struct stage *stage, float *to, const float *from, int64_t count)
+void stage_copy(struct stage *stage, float *to, const float *from, int64_t count)
 {
     if (to == from)
         return;
@@ -232,7 +252,8 @@ void stage_moved(struct stage *stage)
 static void refresh(struct stage *stage)
 {
     if (stage->words && stage->weights && stage->stale)
-        stage->ops->halve(stage->device, stage->words, stage->weights, (int64_t)stage->at.block.floats);
+        stage->ops->halve(stage->device, stage->words, stage->weights + stage->at.words,
+                          (int64_t)(stage->at.block.floats - stage->at.words));
     stage->stale = false;
 }
 
@@ -266,7 +287,7 @@ const float *stage_forward(struct stage *stage, int slot, const uint32_t *ids, c
         memcpy(s->ids, ids, (size_t)rows * sizeof *ids);
     } else {
         BUG_IF(!x);
-        copy(stage, stage_x(stage, slot, 0), x, rows * stage->shape.model.hidden);
+        stage_copy(stage, stage_x(stage, slot, 0), x, rows * stage->shape.model.hidden);
     }
     run_forward(stage, slot);
     return stage->shape.last ? NULL : stage->scratch + stage->work.output;
@@ -306,7 +327,7 @@ const float *stage_backward(struct stage *stage, int slot, const float *dy)
     int64_t still = stage->shape.still;
     bool learns = still < stage->shape.layers;
     if (dy && learns)
-        copy(stage, gradient, dy, rows * hidden);
+        stage_copy(stage, gradient, dy, rows * hidden);
     if (stage->shape.recompute && stage->resident != slot && learns)
         run_forward(stage, slot);
     for (int64_t i = stage->shape.layers - 1; i >= still; i--) {

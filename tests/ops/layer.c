@@ -15,6 +15,8 @@
 static const int64_t shapes[][2] = {{1, 1}, {1, 7}, {3, 1}, {5, 17}, {16, 64}, {17, 100}, {70, 257}, {1100, 40}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
+#define HALF_EPS (0x1p-8 + 8 * NUMBERS_EPS) /* one rounding to bf16 more */
+
 static void rmsnorm_each(struct rig *rig)
 {
     for (int n = 0; n < SHAPES; n++) {
@@ -129,6 +131,35 @@ static void swiglu_each(struct rig *rig)
     }
 }
 
+/* The same of numbers that a bf16 holds: what comes out is rounded, and nothing else. */
+static void swiglu_half_each(struct rig *rig)
+{
+    for (int n = 0; n < SHAPES; n++) {
+        int64_t rows = shapes[n][0], width = shapes[n][1], count = rows * width;
+        float *gate_up = rig_floats(rig, 2 * count), *dy = rig_noise(rig, count, 2, 1), *back = rig_floats(rig, 2 * count);
+        uint16_t *words = rig_take(rig, 4 * count), *y = rig_take(rig, 2 * count);
+        double *y_want = rig_doubles(rig, count), *d_want = rig_doubles(rig, 2 * count);
+        rig->ops->halve(rig->device, words, rig_noise(rig, 2 * count, 1, 4), 2 * count);
+        rig->ops->widen(rig->device, gate_up, words, 2 * count);
+        double *wide = rig_wide(rig, gate_up, 2 * count);
+        reference_swiglu_forward(y_want, wide, rows, width);
+        reference_swiglu_backward(d_want, rig_wide(rig, dy, count), wide, rows, width);
+        rig->ops->swiglu_forward_half(rig->device, y, words, rows, width);
+        rig->ops->widen(rig->device, back, y, count);
+        numbers_near(back, y_want, count, HALF_EPS, "swiglu of bf16 %lld×%lld (%s)", (long long)rows, (long long)width, rig->label);
+        rig->ops->swiglu_backward_half(rig->device, words, dy, words, rows, width);
+        rig->ops->widen(rig->device, back, words, 2 * count);
+        numbers_near(back, d_want, 2 * count, HALF_EPS, "swiglu backward of bf16 %lld×%lld (%s)", (long long)rows, (long long)width,
+                     rig->label);
+    }
+}
+
+static void test_swiglu_half(void **state)
+{
+    (void)state;
+    rig_each(swiglu_half_each);
+}
+
 static void test_swiglu(void **state)
 {
     (void)state;
@@ -187,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_rope),
                                        cmocka_unit_test(test_swiglu), cmocka_unit_test(test_swiglu_far),
+                                       cmocka_unit_test(test_swiglu_half),
                                        cmocka_unit_test(test_embedding)};
     cmocka_set_message_output(CM_OUTPUT_STDOUT);
     return cmocka_run_group_tests(tests, NULL, NULL);

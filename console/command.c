@@ -151,6 +151,27 @@ static const struct command commands[] = {
         .details = "A snapshot is taken at the next step boundary, or when the one on its way is whole. Returns when the anchor has all of it.",
     },
     {
+        .name = "drain", .arguments = "RUN HOST", .least = 2, .most = 2, .options = OPTION_NO_WAIT, .function = order_drain,
+        .help = "take the work of a run away from a host",
+        .details = "The replicas that have a stage there leave when a round has ended, with all their stages; the others go on. The anchor "
+                   "ends when it is there. Returns when nothing of the run is on the host but its agent: it may be switched off then. "
+                   "'kedge restart RUN HOST' brings the work back, while its agent lives.\n\n"
+                   "Refused when nobody would be left: a run of one replica is written with 'kedge checkpoint', ended with 'kedge stop' and "
+                   "goes on from what 'kedge export' makes of it, in a run of its own.",
+    },
+    {
+        .name = "restart", .arguments = "RUN HOST", .least = 2, .most = 2, .options = OPTION_NO_WAIT, .function = order_restart,
+        .help = "start again what runs on a host",
+        .details = "As drain, and then the processes begin again: they copy what the other replicas have in common and take part from a round on. "
+                   "Returns when they do. Refused as drain is.",
+    },
+    {
+        .name = "replace", .arguments = "RUN HOST BY", .least = 3, .most = 3, .options = OPTION_NO_WAIT, .function = order_replace,
+        .help = "let another host take the place of one",
+        .details = "As restart, but the processes begin again on host BY, which the profile names and which has none: spare = yes, or drained. "
+                   "HOST is drained then.",
+    },
+    {
         .name = "export", .arguments = "RUN DIR", .least = 2, .most = 2, .options = OPTION_DTYPE | OPTION_MERGE,
         .function = worker_export, .help = "the newest weights as a Hugging Face folder",
         .details = "Joins the newest whole set of weights, of a run that is going or over, with config.json, the generation config and "

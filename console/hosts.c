@@ -10,10 +10,16 @@
 #define DISK_WORRIES 0.05 /* share that is free */
 #define HEAT_WORRIES 85.0F
 
+const char *hosts_use(int use)
+{
+    static const char *const names[] = {[HOST_USED] = "in use", [HOST_SPARE] = "spare", [HOST_MOVES] = "moves", [HOST_DRAINED] = "drained"};
+    return use >= 0 && use < (int)(sizeof names / sizeof *names) ? names[use] : "unknown";
+}
+
 const char *hosts_title(enum hosts_column column)
 {
     static const char *const titles[HOSTS_COLUMNS] = {
-        [HOSTS_NAME] = "host", [HOSTS_CPU] = "cpu", [HOSTS_LOAD] = "load", [HOSTS_MEMORY] = "mem free", [HOSTS_DISK] = "disk free",
+        [HOSTS_NAME] = "host", [HOSTS_USE] = "use", [HOSTS_CPU] = "cpu", [HOSTS_LOAD] = "load", [HOSTS_MEMORY] = "mem free", [HOSTS_DISK] = "disk free",
         [HOSTS_GPU] = "gpu", [HOSTS_GPU_MEMORY] = "gpu free", [HOSTS_HEAT] = "heat", [HOSTS_POWER] = "power", [HOSTS_CLOCK] = "clock",
         [HOSTS_HEARD] = "heard", [HOSTS_PROCESSES] = "procs", [HOSTS_PRICE] = "an hour"};
     return titles[column];
@@ -36,7 +42,7 @@ static void write_real(const struct style *style, float value, const char *unit,
 /* Of a run that is over nobody expects to be heard of. */
 static uint64_t heard_ns_ago(const struct state *state, const struct state_host *host, uint64_t now_ns)
 {
-    return state_is_over(state) ? UINT64_MAX : state_host_age_ns(host, now_ns);
+    return state_is_over(state) || host->row.use == HOST_DRAINED ? UINT64_MAX : state_host_age_ns(host, now_ns);
 }
 
 bool hosts_cell(const struct state *state, size_t number, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,
@@ -48,6 +54,9 @@ bool hosts_cell(const struct state *state, size_t number, enum hosts_column colu
     case HOSTS_NAME:
         snprintf(out, size, "%s", row->host);
         return false;
+    case HOSTS_USE:
+        snprintf(out, size, "%s", hosts_use(row->use));
+        return row->use == HOST_MOVES || row->use == HOST_DRAINED;
     case HOSTS_CPU:
         words_percent(style, (double)row->cpu_share, out, size);
         return false;
@@ -91,7 +100,7 @@ void hosts_print(const struct state *state, const struct style *style, uint64_t 
 {
     struct table_column columns[HOSTS_COLUMNS];
     for (int column = 0; column < HOSTS_COLUMNS; column++)
-        columns[column] = (struct table_column){.title = hosts_title((enum hosts_column)column), .right = column != HOSTS_NAME,
+        columns[column] = (struct table_column){.title = hosts_title((enum hosts_column)column), .right = column > HOSTS_USE,
                                                 .shrink = column == HOSTS_NAME};
     struct table *table = table_new(style, columns, HOSTS_COLUMNS);
     for (size_t i = 0; i < state->host_count; i++) {
@@ -113,6 +122,7 @@ json_t *hosts_report(const struct state *state, uint64_t now_ns)
     for (size_t i = 0; i < state->host_count; i++) {
         const struct wire_host *row = &state->hosts[i].row;
         json_t *object = json_pack("{s:s}", "host", row->host);
+        json_object_set_new(object, "use", json_string(hosts_use(row->use)));
         json_object_set_new(object, "heard_seconds_ago", report_seconds(heard_ns_ago(state, &state->hosts[i], now_ns)));
         json_object_set_new(object, "processes", json_integer(row->processes));
         json_object_set_new(object, "cpu_share", report_real((double)row->cpu_share));

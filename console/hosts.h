@@ -9,10 +9,11 @@
 #include "console/style.h"
 
 enum hosts_column {
-    HOSTS_NAME, HOSTS_CPU, HOSTS_LOAD, HOSTS_MEMORY, HOSTS_DISK, HOSTS_GPU, HOSTS_GPU_MEMORY, HOSTS_HEAT, HOSTS_POWER, HOSTS_CLOCK,
+    HOSTS_NAME, HOSTS_USE, HOSTS_CPU, HOSTS_LOAD, HOSTS_MEMORY, HOSTS_DISK, HOSTS_GPU, HOSTS_GPU_MEMORY, HOSTS_HEAT, HOSTS_POWER, HOSTS_CLOCK,
     HOSTS_HEARD, HOSTS_PROCESSES, HOSTS_PRICE, HOSTS_COLUMNS
 };
 
+const char *hosts_use(int use); /* "in use", "spare", … */
 const char *hosts_title(enum hosts_column column);
 /* Of the state's host of that number. Returns true when the value should worry somebody. */
 bool hosts_cell(const struct state *state, size_t number, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,

@@ -263,3 +263,86 @@ int order_snapshot(const struct args *args, const struct style *style)
     (void)style;
     return order_and_await(args, &wish);
 }
+
+/* ---- hosts ---- */
+
+#define MOVE_NS (86400 * CLOCK_SECOND) /* kedged gives up long before: this is for a kedged that does not */
+
+struct moving {
+    uint64_t ledger;
+    enum ledger_state state;
+};
+
+static bool has_moved(struct client *client, void *arg)
+{
+    struct moving *moving = arg;
+    const struct wire_ledger_row *row = state_find_ledger(client_state(client), moving->ledger);
+    moving->state = row ? row->state : LEDGER_PROPOSED;
+    return moving->state != LEDGER_PROPOSED;
+}
+
+/* The newest that was said of hosts. */
+static const char *newest_word(const struct state *state)
+{
+    for (size_t i = state->event_count; i > 0; i--)
+        if (strcmp(state->events[i - 1].code, "host") == 0)
+            return state->events[i - 1].text;
+    return "";
+}
+
+static bool has_word(struct client *client, void *arg)
+{
+    const struct state *state = client_state(client);
+    (void)arg;
+    return state->event_count && state->events[state->event_count - 1].id >= state->run.newest_event;
+}
+
+static int await_move(struct visit *visit, uint64_t ledger, struct why *why)
+{
+    struct moving moving = {.ledger = ledger};
+    int err = client_wait(visit->client, has_moved, &moving, MOVE_NS, why);
+    if (err)
+        return err;
+    client_wait(visit->client, has_word, NULL, client_timeouts(visit->client)->silent_ns, &(struct why){0}); /* the event comes behind the row */
+    if (moving.state == LEDGER_REFUSED)
+        return why_set(why, ERR_REFUSED, "%s", newest_word(client_state(visit->client)));
+    puts(newest_word(client_state(visit->client)));
+    return 0;
+}
+
+static int order_host(const struct args *args, enum order_kind kind)
+{
+    struct visit visit;
+    struct why why = {0};
+    struct wire_reply reply;
+    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    if (err)
+        return visit_fail(&why);
+    err = refuse_record(&visit, &why);
+    if (!err)
+        err = client_order(visit.client, kind, args->words[1], kind == ORDER_REPLACE ? args->words[2] : "", &reply, &why);
+    if (!err && (!reply.ledger || (args->options & OPTION_NO_WAIT)))
+        puts(reply.text);
+    else if (!err)
+        err = await_move(&visit, reply.ledger, &why);
+    visit_end(&visit);
+    return err ? visit_fail(&why) : EXIT_DONE;
+}
+
+int order_restart(const struct args *args, const struct style *style)
+{
+    (void)style;
+    return order_host(args, ORDER_RESTART);
+}
+
+int order_drain(const struct args *args, const struct style *style)
+{
+    (void)style;
+    return order_host(args, ORDER_DRAIN);
+}
+
+int order_replace(const struct args *args, const struct style *style)
+{
+    (void)style;
+    return order_host(args, ORDER_REPLACE);
+}

@@ -10,6 +10,9 @@
 
 int order_set(const struct args *args, const struct style *style);
 int order_pause(const struct args *args, const struct style *style);
+int order_restart(const struct args *args, const struct style *style);
+int order_drain(const struct args *args, const struct style *style);
+int order_replace(const struct args *args, const struct style *style);
 int order_snapshot(const struct args *args, const struct style *style);
 int order_checkpoint(const struct args *args, const struct style *style);
 int order_resume(const struct args *args, const struct style *style);

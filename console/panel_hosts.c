@@ -159,7 +159,7 @@ static int cell(int at, int column, char *out, size_t size, void *arg)
 /* ---- hosts ---- */
 
 static const struct { int least, importance; } host_columns[HOSTS_COLUMNS] = {
-    [HOSTS_NAME] = {4, 0}, [HOSTS_CPU] = {0, 0}, [HOSTS_LOAD] = {0, 8}, [HOSTS_MEMORY] = {0, 2}, [HOSTS_DISK] = {0, 1},
+    [HOSTS_NAME] = {4, 0}, [HOSTS_USE] = {0, 0}, [HOSTS_CPU] = {0, 0}, [HOSTS_LOAD] = {0, 8}, [HOSTS_MEMORY] = {0, 2}, [HOSTS_DISK] = {0, 1},
     [HOSTS_GPU] = {0, 1}, [HOSTS_GPU_MEMORY] = {0, 3}, [HOSTS_HEAT] = {0, 4}, [HOSTS_POWER] = {0, 6}, [HOSTS_CLOCK] = {0, 1},
     [HOSTS_HEARD] = {0, 0}, [HOSTS_PROCESSES] = {0, 5}, [HOSTS_PRICE] = {0, 7},
 };
@@ -182,7 +182,7 @@ static int draw_hosts(struct view *view, const struct list *list, struct surface
     if (!count || most < 2)
         return 0;
     for (int column = 0; column < HOSTS_COLUMNS; column++)
-        shown[column] = (struct grid_column){.title = hosts_title((enum hosts_column)column), .right = column != HOSTS_NAME,
+        shown[column] = (struct grid_column){.title = hosts_title((enum hosts_column)column), .right = column > HOSTS_USE,
                                              .least = host_columns[column].least, .importance = host_columns[column].importance};
     for (int i = 0; i < count && at < list->count; i++)
         if (strcmp(view->state.hosts[i].row.host, view->state.processes[list->entries[at].process].row.host) == 0)
@@ -278,6 +278,18 @@ static bool move(struct view *view, enum act act)
     return mine;
 }
 
+static void act_on_host(struct view *view, enum order_kind order)
+{
+    struct list list = list_rows(view);
+    int at = view->places[PANEL_HOSTS].selected;
+    find_chosen(&list, &view->places[PANEL_HOSTS]);
+    if (at < list.count)
+        view_act_on_host(view, order, view->state.processes[list.entries[at].process].row.host, "");
+    else
+        view_say(view, INK_WARN, "no host is selected");
+    mem_free(list.entries);
+}
+
 static bool act(struct view *view, enum act act)
 {
     struct grid_place *place = &view->places[PANEL_HOSTS];
@@ -293,6 +305,15 @@ static bool act(struct view *view, enum act act)
         return true;
     case ACT_WRAP:
         view->wrap = !view->wrap;
+        return true;
+    case ACT_RESTART:
+        act_on_host(view, ORDER_RESTART);
+        return true;
+    case ACT_DRAIN:
+        act_on_host(view, ORDER_DRAIN);
+        return true;
+    case ACT_REPLACE:
+        act_on_host(view, ORDER_REPLACE);
         return true;
     case ACT_PAGER:
         if (view->has_folder && view->log_name[0]) {

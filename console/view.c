@@ -276,7 +276,7 @@ static void press_window(struct view *view, uint32_t press)
 void view_prompt(struct view *view, enum view_prompt kind, const char *label, const char *text)
 {
     view->prompt_for = kind;
-    view->prompt.complete = kind == VIEW_COMMAND ? view_complete : NULL;
+    view->prompt.complete = kind == VIEW_COMMAND ? view_complete : kind == VIEW_HOST ? view_idle_host : NULL;
     view->prompt.complete_arg = view;
     prompt_open(&view->prompt, label, text);
 }
@@ -310,6 +310,8 @@ static void end_prompt(struct view *view, enum prompt_end end)
         struct wish *wish = view_wish(view, WISH_SAVE);
         snprintf(wish->name, sizeof wish->name, "%s", text);
         wish->text = view_events_text(view);
+    } else if (end == PROMPT_DONE && view->prompt_for == VIEW_HOST && text[0]) {
+        view_act_on_host(view, ORDER_REPLACE, view->moved_host, text);
     } else if (end == PROMPT_LEFT && view->prompt_for == VIEW_VALUE) {
         view->draft_name[0] = '\0';
     }

@@ -60,7 +60,7 @@ struct dialog {
     struct wish wish;        /* made when it is answered with yes */
 };
 
-enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE, VIEW_SETTING, VIEW_NEW, VIEW_SAVE };
+enum view_prompt { VIEW_COMMAND, VIEW_FILTER, VIEW_VALUE, VIEW_SETTING, VIEW_NEW, VIEW_SAVE, VIEW_HOST };
 
 struct view {
     struct style style;
@@ -102,6 +102,7 @@ struct view {
     char message[VIEW_TEXT];  /* in the last line, for some seconds */
     int message_ink;
     uint64_t message_until_ns;
+    char moved_host[WIRE_NAME]; /* of VIEW_HOST: whose place another one takes */
     struct wish wishes[VIEW_WISHES];
     size_t wish_count;
 };
@@ -154,6 +155,10 @@ uint64_t view_tick(const struct view *view);
 bool view_is_stale(const struct view *view, uint64_t age_ns); /* older than two periods */
 /* Acts on a whole run: pause, stop, … (view_run.c). */
 bool view_act_on_run(struct view *view, enum act act);
+/* Asks: restart, drain, replace of a host (view_host.c); `by` is the other one of ORDER_REPLACE, "" = it is asked for. */
+void view_act_on_host(struct view *view, enum order_kind order, const char *host, const char *by);
+/* The `index`-th host that could take another's place, NULL = no more. */
+const char *view_idle_host(int index, void *arg);
 /* A line of the command prompt (view_command.c). */
 void view_command(struct view *view, const char *line);
 const char *view_complete(int index, void *arg);

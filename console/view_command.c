@@ -20,11 +20,11 @@ static const struct word words[] = {
     {"help", ACT_HELP}, {"quit", ACT_QUIT},
     {"runs", ACT_RUNS}, {"run", ACT_PANEL_RUN}, {"links", ACT_PANEL_LINKS}, {"anchor", ACT_PANEL_ANCHOR},
     {"hosts", ACT_PANEL_HOSTS}, {"knobs", ACT_PANEL_KNOBS}, {"events", ACT_PANEL_EVENTS}, {"profiles", ACT_PANEL_PROFILES},
-    {"set", ACT_NONE}, {"open", ACT_NONE},
+    {"set", ACT_NONE}, {"open", ACT_NONE}, {"restart", ACT_NONE}, {"drain", ACT_NONE}, {"replace", ACT_NONE},
 };
 #define WORDS_KNOWN ((int)(sizeof words / sizeof *words))
 
-/* The commands, then KEY= of live settings, then the runs. */
+/* The commands, then KEY= of live settings, then hosts, then the runs. */
 const char *view_complete(int index, void *arg)
 {
     static char key[WIRE_NAME + 2];
@@ -37,6 +37,9 @@ const char *view_complete(int index, void *arg)
         return key;
     }
     index -= (int)view->state.knob_count;
+    if (index < (int)view->state.host_count)
+        return view->state.hosts[index].row.host;
+    index -= (int)view->state.host_count;
     return index < (int)view->run_count ? view->runs[index].name : NULL;
 }
 
@@ -89,6 +92,19 @@ static void open_run(struct view *view, const char *name)
     snprintf(wish->name, sizeof wish->name, "%s", name);
 }
 
+/* "drain HOST", "replace HOST BY" */
+static void change_host(struct view *view, enum order_kind order, const char *rest)
+{
+    char host[WIRE_NAME] = "", by[WIRE_NAME] = "";
+    int got = sscanf(rest, "%63s %63s", host, by), wanted = order == ORDER_REPLACE ? 2 : 1;
+    if (got < wanted)
+        view_say(view, INK_WARN, order == ORDER_REPLACE ? "write replace HOST BY, for example replace b c" : "name a host of this run");
+    else if (view->read_only)
+        view_say(view, INK_WARN, "this console only looks (--read-only)");
+    else
+        view_act_on_host(view, order, host, wanted == 2 ? by : "");
+}
+
 void view_command(struct view *view, const char *line)
 {
     char verb[PROMPT_TEXT];
@@ -109,6 +125,12 @@ void view_command(struct view *view, const char *line)
             set(view, rest);
         else if (strcmp(words[i].name, "open") == 0 && *rest)
             open_run(view, rest);
+        else if (strcmp(words[i].name, "restart") == 0)
+            change_host(view, ORDER_RESTART, rest);
+        else if (strcmp(words[i].name, "drain") == 0)
+            change_host(view, ORDER_DRAIN, rest);
+        else if (strcmp(words[i].name, "replace") == 0)
+            change_host(view, ORDER_REPLACE, rest);
         else if (words[i].act)
             press_key_of(view, words[i].act);
         return;

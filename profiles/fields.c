@@ -494,6 +494,8 @@ static const struct field rows[] = {
     {.section = "host", .key = "threads", .type = FIELD_INTEGER, .unit = "threads", .minimum = 0, .maximum = 1024,
      .initial = "0", .applier = APPLIES_SCHEDULER, IN_HOST(threads),
      .help = "Compute threads of each stage. 0 shares the cores of the machine among the stages on it."},
+    {.section = "host", .key = "spare", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_SCHEDULER, IN_HOST(spare),
+     .help = "Nothing is planned for this host; 'kedge replace' lets it take the place of another one."},
     {.section = "host", .key = "price_per_hour", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e6,
      .initial = "0", .applier = APPLIES_AGENT, IN_HOST(price_per_hour),
      .help = "What the host costs in an hour, in the money of run.budget."},

@@ -73,6 +73,7 @@ struct profile_host {
     char announce[128];         /* host.announce: how others reach it, "" = as bound */
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
     int64_t threads;            /* host.threads of each process: 0 = its share of the cores */
+    bool spare;                 /* host.spare: no process is planned for it; `kedge replace` may put some there */
     double price_per_hour;      /* host.price_per_hour */
     double price_per_gb_up;     /* host.price_per_gb_up: of 10⁹ bytes that leave it */
     int line;                   /* of the section in the file, 0 = not from a file */

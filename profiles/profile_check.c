@@ -249,17 +249,28 @@ static void check_hosts(struct checking *checking)
 {
     const struct profile *p = checking->profile;
     bool apart = p->host_count > 1 && p->anchor_host[0]; /* the anchor's host is its own */
-    for (int64_t i = p->stages * p->replicas + apart; i < p->host_count; i++) {
-        if (apart && strcmp(p->hosts[i].name, p->anchor_host) == 0)
+    int64_t left = p->stages * p->replicas, used = 0;
+    for (int64_t i = 0; i < p->host_count; i++) {
+        bool anchors = apart && strcmp(p->hosts[i].name, p->anchor_host) == 0;
+        if (p->hosts[i].spare && anchors)
+            complaints_add(checking->complaints, checking->file, p->hosts[i].line, "host %s is spare and has the anchor (anchor.host); "
+                           "remove one of them", p->hosts[i].name);
+        if (p->hosts[i].spare || anchors)
+            continue;
+        used++;
+        if (left-- > 0)
             continue;
         if (p->replicas == 1)
             complaints_add(checking->complaints, checking->file, p->hosts[i].line,
-                           "host %s would have nothing to do: pipeline.stages = %" PRId64, p->hosts[i].name, p->stages);
+                           "host %s would have nothing to do: pipeline.stages = %" PRId64 "; one that is to wait is spare = yes", p->hosts[i].name, p->stages);
         else
             complaints_add(checking->complaints, checking->file, p->hosts[i].line,
-                           "host %s would have nothing to do: pipeline.stages = %" PRId64 ", replicas.count = %" PRId64,
+                           "host %s would have nothing to do: pipeline.stages = %" PRId64 ", replicas.count = %" PRId64
+                           "; one that is to wait is spare = yes",
                            p->hosts[i].name, p->stages, p->replicas);
     }
+    if (p->host_count && !used)
+        complaints_add(checking->complaints, checking->file, p->hosts[0].line, "all hosts are spare or the anchor's: nobody is left for the stages");
 }
 
 static void check_replicas(struct checking *checking)

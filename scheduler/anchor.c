@@ -85,7 +85,7 @@ static void start(struct run *run, struct process *process)
     struct anchor *anchor = &run->anchor;
     const struct profile_host *host = &run->profile.hosts[process->host];
     struct wire_spawn spawn = {.role = ROLE_ANCHOR, .incarnation = process->record->row.incarnation};
-    if (anchor->asked || anchor->lives.over || !processes_agent(&run->processes, process)->handle)
+    if (moves_holds(run, process->host) || anchor->asked || anchor->lives.over || !processes_agent(&run->processes, process)->handle)
         return;
     if (!lives_take(&anchor->lives, clock_now_ns())) {
         if (!anchor->lives.over)
@@ -164,8 +164,8 @@ void anchor_ended(struct run *run)
 {
     struct process *process = anchor_process(run);
     struct anchor *anchor = &run->anchor;
-    bool expected = run->ending != ENDING_NOT;
-    run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, "anchor-exit", "%s%s", process->ending,
+    bool expected = run->ending != ENDING_NOT, moves = moves_holds(run, process->host);
+    run_say(run, expected || moves ? EVENT_INFO : EVENT_WARN, process, "anchor-exit", "%s%s", process->ending,
             expected ? "" : "; training goes on, and anchor.mix fades when what the anchor told is older than anchor.limit");
     say_row(run, process->ending);
     if (expected) {

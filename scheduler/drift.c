@@ -16,3 +16,9 @@ int drift_check(struct drift *drift, int stage, int replica, const struct wire_o
     word->told = true;
     return word->replica;
 }
+
+bool drift_is_over(const struct drift *drift, int stage, uint64_t round)
+{
+    const struct drift_word *word = &drift->words[stage][round % DRIFT_ROUNDS];
+    return word->known && (word->outer.round > round || (word->outer.round == round && word->same >= word->outer.contributors));
+}

@@ -19,6 +19,8 @@ struct drift {
     } words[PROFILE_MAX_STAGES][DRIFT_ROUNDS];
 };
 
+/* Have all that took part in it said that this round of a stage is over? */
+bool drift_is_over(const struct drift *drift, int stage, uint64_t round);
 /* The replica that said something else about this round; −1: nobody did, or it was told already. */
 int drift_check(struct drift *drift, int stage, int replica, const struct wire_outer *outer);
 

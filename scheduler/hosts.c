@@ -17,6 +17,8 @@ void hosts_begin(struct run *run)
                                          .clock_offset = (double)NAN, .heard_ns_ago = UINT64_MAX};
             record->host_count++;
         }
+        if (at->row.use != HOST_DRAINED)
+            at->row.use = host->spare && !moves_has_place(run, i) ? HOST_SPARE : HOST_USED;
         at->row.price_per_hour = host->price_per_hour > 0 ? host->price_per_hour : (double)NAN;
         record_text(at->row.host, sizeof at->row.host, "%s", host->name);
         record_touch(record, &at->version);
@@ -35,6 +37,7 @@ int hosts_take(struct run *run, struct process *agent, const void *payload, stru
     row.heard_ns_ago = at->row.heard_ns_ago;
     row.processes = at->row.processes;
     row.price_per_hour = at->row.price_per_hour;
+    row.use = at->row.use;
     at->row = row;
     record_touch(run->record, &at->version);
     return 0;

@@ -42,12 +42,17 @@ static void move(struct run *run, int replica, enum joining state)
 
 /* ---- the beginning of a life ---- */
 
-/* Its next rounds would come too late, or somebody who is needed for it is away. */
-static bool is_possible(struct run *run, int replica)
+bool joining_is_in_time(const struct run *run)
 {
     const struct profile *profile = knobs_profile(run->knobs);
     const struct wire_run_state *row = &run->record->state.row;
-    if (row->step + 2 * (uint64_t)profile->sync_every + (uint64_t)profile->sync_overlap >= row->steps)
+    return row->step + 2 * (uint64_t)profile->sync_every + (uint64_t)profile->sync_overlap < row->steps;
+}
+
+/* Its next rounds would come too late, or somebody who is needed for it is away. */
+static bool is_possible(struct run *run, int replica)
+{
+    if (!joining_is_in_time(run) || moves_keep_away(run, replica))
         return false;
     for (size_t i = run->processes.agents; i < run->processes.count; i++) {
         const struct process *process = &run->processes.all[i];
@@ -80,11 +85,16 @@ static void begin(struct run *run, int replica)
     run_say(run, EVENT_INFO, NULL, "replica-starts", "replica %d is started again", replica);
 }
 
+static bool comes_back(const struct run *run, int replica)
+{
+    return run->profile.rejoin || run->leaving.replicas[replica].wanted;
+}
+
 static void look_for_one(struct run *run)
 {
     for (int r = 0; r < run->plan.replicas; r++) {
         struct lives *lives = &run->leaving.replicas[r].lives;
-        if (!leaving_has_left(run, r) || lives->over)
+        if (!leaving_has_left(run, r) || lives->over || !comes_back(run, r))
             continue;
         leaving_kill(run, r); /* a former kedged may have left something of it */
         if (!is_possible(run, r))
@@ -120,7 +130,7 @@ static void joined(struct run *run, int replica)
     uint64_t step = run->leaving.replicas[replica].step, round = run->leaving.replicas[replica].round;
     struct wire_start start = {.first_step = step, .last_step = run->record->state.row.steps + 1};
     move(run, replica, JOINING_NOT);
-    run->leaving.replicas[replica].left = false;
+    run->leaving.replicas[replica].left = run->leaving.replicas[replica].wanted = false;
     run->leaving.replicas[replica].lost_by = 0;
     run->leaving.replicas[replica].lost_ns = 0;
     numbers_join(run->numbers, replica);
@@ -232,8 +242,7 @@ static void watch(struct run *run, int replica)
 void joining_tick(struct run *run)
 {
     int replica = joiner(run);
-    bool comes_back = run->profile.rejoin && run->plan.replicas > 1 && !plan_averages_gradients(&run->profile);
-    if (!comes_back || run->ending != ENDING_NOT)
+    if (run->plan.replicas < 2 || plan_averages_gradients(&run->profile) || run->ending != ENDING_NOT)
         return;
     if (run_phase(run) != PHASE_TRAINING) { /* nobody trains: time stands still for it, too */
         if (replica >= 0)

@@ -29,6 +29,7 @@ bool joining_is_under_way(const struct run *run, int replica);
 int joining_entered(struct run *run, struct process *process, const void *payload, struct why *why);
 /* A process has a road to us again; false: it does not belong to one that joins. */
 bool joining_welcome(struct run *run, struct process *process);
+bool joining_is_in_time(const struct run *run); /* enough steps are left for a replica to come back */
 uint32_t joining_members(const struct run *run); /* a bit per replica that is here */
 
 #endif

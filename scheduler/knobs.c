@@ -288,7 +288,7 @@ bool knobs_active(const struct knobs *knobs, uint64_t after, struct wire_knob *k
     uint64_t first = record->newest_ledger > RECORD_LEDGER ? record->newest_ledger - RECORD_LEDGER + 1 : 1;
     for (uint64_t id = first > after ? first : after + 1; id <= record->newest_ledger; id++) {
         const struct record_ledger *ledger = record_find_ledger(knobs->record, id);
-        bool newest = ledger && ledger->row.state == LEDGER_ACTIVE && !is_agreed(ledger);
+        bool newest = ledger && ledger->row.state == LEDGER_ACTIVE && !is_agreed(ledger) && field_find(ledger->row.name);
         for (uint64_t later = id + 1; newest && later <= record->newest_ledger; later++) {
             const struct record_ledger *other = record_find_ledger(knobs->record, later);
             newest = !other || other->row.state != LEDGER_ACTIVE || strcmp(other->row.name, ledger->row.name) != 0;

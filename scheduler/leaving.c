@@ -121,7 +121,7 @@ static void mark(struct run *run, int replica)
     knobs_leave(run->knobs, replica);
 }
 
-static bool may_leave(const struct run *run)
+bool leaving_is_possible(const struct run *run)
 {
     enum run_phase phase = run_phase(run);
     bool trains = phase == PHASE_TRAINING || (phase == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
@@ -130,7 +130,7 @@ static bool may_leave(const struct run *run)
 
 bool leaving_broken(struct run *run, int replica, const char *reason)
 {
-    if (!run->leaving.replicas[replica].left && !may_leave(run))
+    if (!run->leaving.replicas[replica].left && !leaving_is_possible(run))
         return false;
     if (!run->leaving.replicas[replica].broken_ns) {
         run->leaving.replicas[replica].broken_ns = clock_now_ns();
@@ -164,18 +164,28 @@ void leaving_renew(struct run *run, int replica)
     run->leaving.replicas[replica].lost_ns = run->leaving.replicas[replica].broken_ns = 0;
 }
 
-bool leaving_begin(struct run *run, int replica, const char *reason)
+static bool leave(struct run *run, int replica, enum event_level level, const char *reason)
 {
     if (run->leaving.replicas[replica].left)
         return true;
-    if (!may_leave(run))
+    if (!leaving_is_possible(run))
         return false;
     mark(run, replica);
-    run_say(run, EVENT_ALERT, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica,
+    run_say(run, level, NULL, "replica-left", "replica %d leaves the run: %s; %d of %d replicas go on", replica,
             reason, leaving_count(run), run->plan.replicas);
     leaving_part(run, replica);
     run_check_done(run);
     return true;
+}
+
+bool leaving_begin(struct run *run, int replica, const char *reason)
+{
+    return leave(run, replica, EVENT_ALERT, reason);
+}
+
+bool leaving_ordered(struct run *run, int replica, const char *reason)
+{
+    return leave(run, replica, EVENT_INFO, reason);
 }
 
 /* ---- a partition: roads are lost while both ends live. One side leaves, the other goes on; never two histories ---- */

@@ -28,6 +28,7 @@ struct leaving {
         char broken[WIRE_TEXT];
         /* Coming back: joining.c. */
         struct lives lives;
+        bool wanted;          /* by people, whatever replicas.rejoin says */
         enum joining joining;
         uint64_t since_ns;    /* of that state */
         uint64_t step, round; /* from which on it is counted, since ENTERED */
@@ -47,6 +48,8 @@ int leaving_lowest(const struct run *run); /* of the replicas that are here */
 /* The replica cannot go on for this reason. False: it is the only one, or replicas cannot do without each other: the run
  * has to hold. */
 bool leaving_begin(struct run *run, int replica, const char *reason);
+bool leaving_ordered(struct run *run, int replica, const char *reason); /* the same, because people want it */
+bool leaving_is_possible(const struct run *run); /* can the others go on without one? */
 /* One of its cuts broke. It leaves a little later, unless its agent tells before that which process ended. False as above.
  * */
 bool leaving_broken(struct run *run, int replica, const char *reason);

@@ -84,33 +84,53 @@ static int64_t most(int64_t one, int64_t other)
     return one > other ? one : other;
 }
 
+/* What each stage gets of its host. */
+static void share_hosts(const struct profile *p, int cores, struct plan *plan)
+{
+    int of_host[PROFILE_HOSTS] = {0}, processes = plan->stage_count + (p->anchor_host[0] != '\0');
+    for (int i = 0; i < plan->stage_count; i++)
+        of_host[plan->stages[i].host]++;
+    for (int i = 0; i < plan->stage_count; i++) {
+        struct plan_stage *stage = &plan->stages[i];
+        const struct profile_host *host = &p->hosts[stage->host];
+        /* All hosts of kind local are one machine: every process of the run shares its cores. */
+        int share = cores / processes;
+        stage->threads = host->threads ? (int)host->threads : share > 1 ? share : 1;
+        stage->uplink_bps = host->uplink_bps / (uint64_t)of_host[stage->host];
+        if (host->uplink_bps && !stage->uplink_bps)
+            stage->uplink_bps = 1; /* 0 would be no limit */
+    }
+}
+
+void plan_move_stage(const struct profile *p, int cores, struct plan *plan, int stage, int host)
+{
+    plan->stages[stage].host = host;
+    share_hosts(p, cores, plan);
+}
+
+void plan_move_anchor(const struct profile *p, struct plan *plan, int host)
+{
+    plan->anchor.host = host;
+    plan->anchor.uplink_bps = p->hosts[host].uplink_bps;
+}
+
 static void place_stages(const struct profile *p, int cores, struct plan *plan)
 {
-    int of_host[PROFILE_HOSTS] = {0}, hosts[PROFILE_HOSTS];
-    int64_t all = plan->stage_count, host_count = 0, processes = all + (p->anchor_host[0] != '\0');
+    int hosts[PROFILE_HOSTS];
+    int64_t all = plan->stage_count, host_count = 0;
     for (int i = 0; i < p->host_count; i++)
-        if (!plan_is_for_anchor(p, i))
+        if (!plan_is_for_anchor(p, i) && !p->hosts[i].spare)
             hosts[host_count++] = i;
     for (int64_t i = 0; i < all; i++) {
         struct plan_stage *stage = &plan->stages[i];
         stage->replica = (int)(i / p->stages);
         stage->stage = (int)(i % p->stages);
         stage->host = hosts[host_count > all ? i : i * host_count / all];
-        of_host[stage->host]++;
         snprintf(stage->process, sizeof stage->process, "r%ds%d", stage->replica, stage->stage);
-    }
-    for (int64_t i = 0; i < all; i++) {
-        struct plan_stage *stage = &plan->stages[i];
-        const struct profile_host *host = &p->hosts[stage->host];
-        /* All hosts of kind local are one machine: every process of the run shares its cores. */
-        int share = cores / (int)processes;
-        stage->threads = host->threads ? (int)host->threads : share > 1 ? share : 1;
-        stage->uplink_bps = host->uplink_bps / (uint64_t)of_host[stage->host];
-        if (host->uplink_bps && !stage->uplink_bps)
-            stage->uplink_bps = 1; /* 0 would be no limit */
         int64_t slots = p->in_flight ? p->in_flight : 2 * (p->stages - stage->stage) + 2;
         stage->in_flight = (int)least(slots, p->micro_batches);
     }
+    share_hosts(p, cores, plan);
 }
 
 /* ---- memory ---- */
@@ -339,7 +359,10 @@ static void lay_roads(const struct profile *p, struct plan *plan)
 
 static int check_profile(const struct profile *p, struct why *why)
 {
-    if (p->host_count < 1)
+    int usable = 0;
+    for (int i = 0; i < p->host_count; i++)
+        usable += !p->hosts[i].spare && !plan_is_for_anchor(p, i);
+    if (usable < 1)
         return why_set(why, ERR_INVALID, "the profile has no host");
     if (p->stages < 1 || p->stages > PROFILE_MAX_STAGES)
         return why_set(why, ERR_INVALID, "pipeline.stages = %" PRId64 ": 1 … %d are possible", p->stages,

@@ -59,6 +59,9 @@ struct plan {
 int plan_make_for(const struct profile *profile, int cores, struct plan *plan, struct why *why);
 int plan_make(const struct profile *profile, struct plan *plan, struct why *why);
 int plan_cores(void);
+/* One process is on another host; threads and uplinks are shared anew. */
+void plan_move_stage(const struct profile *profile, int cores, struct plan *plan, int stage, int host);
+void plan_move_anchor(const struct profile *profile, struct plan *plan, int host);
 
 /* At most 80 columns wide. */
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out);

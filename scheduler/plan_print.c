@@ -155,8 +155,11 @@ static void print_codec(const struct plan *plan, const struct profile *profile, 
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out)
 {
     char run[PROFILE_NAME + 64];
+    int hosts = 0;
+    for (int i = 0; i < (int)profile->host_count; i++)
+        hosts += !profile->hosts[i].spare;
     int width = snprintf(run, sizeof run, "Run %.40s: %d stage%s on %d host%s,", profile->name, plan->stage_count,
-                         plan->stage_count == 1 ? "" : "s", (int)profile->host_count, profile->host_count == 1 ? "" : "s");
+                         plan->stage_count == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
     fprintf(out, "%s%s%" PRIu64 " tokens a step.\n", run, width > 44 ? "\n" : " ", plan->tokens_per_step);
     if (plan->replicas > 1)
         fprintf(out, "%d replicas of %d stage%s each.\n", plan->replicas, plan->stages_per_replica,

@@ -238,7 +238,7 @@ void run_gone(struct run *run, void *handle, int err, const char *reason)
         process->assigned = false;
     else if (run->ending != ENDING_NOT && err == 0)
         process_set_state(run, process, PROCESS_EXITED);
-    bool expected = run->ending != ENDING_NOT || row->state == PROCESS_EXITED;
+    bool expected = run->ending != ENDING_NOT || row->state == PROCESS_EXITED || moves_is_drained(run, process->host);
     /* The reason of a link names the peer. */
     run_say(run, expected ? EVENT_INFO : EVENT_WARN, process, err == 0 ? "goodbye" : "control-lost", "%s", reason);
     if (run->ending != ENDING_NOT)
@@ -304,7 +304,7 @@ static void watch_silence(struct run *run)
     char text[WIRE_TEXT] = "";
     for (size_t i = 0; i < run->processes.count; i++) {
         struct process *process = &run->processes.all[i];
-        if (process->handle || process->gone_ns == 0 || process->record->row.state == PROCESS_EXITED)
+        if (process->handle || process->gone_ns == 0 || process->record->row.state == PROCESS_EXITED || moves_is_drained(run, process->host))
             continue;
         if (!worst || process->gone_ns < worst->gone_ns)
             worst = process;
@@ -330,6 +330,7 @@ static void refresh(struct run *run)
     if (run_phase(run) == PHASE_TRAINING)
         watch_silence(run);
     leaving_tick(run);
+    moves_tick(run);
     joining_tick(run);
     for (size_t i = 0; i < run->processes.everybody; i++)
         refresh_process(run, &run->processes.all[i]);
@@ -371,6 +372,7 @@ static void adopt(struct run *run)
             "kedged started again; the run was %s at step %llu, processes are taken back as they come",
             wire_phase_name(phase), (unsigned long long)run->record->state.row.step);
     leaving_adopt(run);
+    moves_adopt(run);
     if (phase == PHASE_STOPPING || phase == PHASE_FINISHED) {
         run->ending = ENDING_WORKERS;
         record_text(run->end_reason, sizeof run->end_reason, "%s", run->record->state.row.reason);
@@ -398,6 +400,7 @@ struct run *run_new(const struct profile *profile, const struct plan *plan, uint
     run->events = events_new(record);
     run->knobs = knobs_new(profile, plan->replicas, record);
     run->numbers = numbers_new(&run->plan, record);
+    moves_restore_places(run);
     processes_init(&run->processes, &run->profile, &run->plan, record, run->since_ns);
     hosts_begin(run);
     anchor_begin(run);

@@ -39,6 +39,8 @@ static int on_process(struct run *run, struct process *agent, const void *payloa
     struct process *process = processes_find(&run->processes, report->process);
     if (run->ending != ENDING_NOT && report->exit_code == 0)
         quiet.reason[0] = '\0'; /* it did as it was told: its last words are none */
+    if (process && process->host != agent->host && report->incarnation < process->record->row.incarnation)
+        return 0; /* it has moved to another host since */
     if (!process || (!process->stage && !process->is_anchor) || process->host != agent->host)
         return why_set(why, ERR_INVALID, "%s reports '%s', which is no process of its host", agent->record->row.process,
                        report->process);
@@ -237,6 +239,7 @@ static int on_outer(struct run *run, struct process *process, const void *payloa
     if (leaving_has_left(run, stage->replica))
         return 0;
     int other = drift_check(&run->drift, stage->stage, stage->replica, outer);
+    moves_round(run, stage->replica, outer->round);
     if (outer->skipped)
         run_say(run, EVENT_WARN, process, "round-skipped", "round %llu of fragment %u of stage %d was refused and changed nothing",
                 (unsigned long long)outer->round, outer->fragment, stage->stage);

@@ -160,7 +160,7 @@ void run_order(struct run *run, const struct wire_order *order, struct wire_repl
     static void (*const orders[])(struct run *, const struct wire_order *, struct wire_reply *) = {
         [ORDER_SET] = order_set,     [ORDER_STOP] = order_stop,     [ORDER_STOP_NOW] = order_stop,
         [ORDER_PAUSE] = order_pause, [ORDER_RESUME] = order_resume, [ORDER_CHECKPOINT] = order_checkpoint,
-        [ORDER_SNAPSHOT] = anchor_order,
+        [ORDER_SNAPSHOT] = anchor_order, [ORDER_RESTART] = moves_order, [ORDER_DRAIN] = moves_order, [ORDER_REPLACE] = moves_order,
     };
     *reply = (struct wire_reply){.request = order->request};
     if (order->kind >= sizeof orders / sizeof *orders || !orders[order->kind])

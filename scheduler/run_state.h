@@ -14,6 +14,7 @@
 #include "scheduler/knobs.h"
 #include "scheduler/leaving.h"
 #include "scheduler/money.h"
+#include "scheduler/moves.h"
 #include "scheduler/numbers.h"
 #include "scheduler/processes.h"
 #include "scheduler/revert.h"
@@ -43,6 +44,7 @@ struct run {
     struct drift drift;
     struct anchor anchor;
     struct leaving leaving;
+    struct moves moves;
     uint64_t since_ns, deadline_ns; /* of forming or ending: what is awaited now */
     uint64_t training_since_ns;     /* 0 = not training */
     uint64_t trained_before_ns;     /* before that */

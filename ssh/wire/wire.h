@@ -458,6 +458,9 @@ struct wire_road_sample {
 };
 
 /* A host as its agent sees it; of a number, 0 or NaN = unknown. What stands behind `gpu_watts` only kedged knows. */
+/* SPARE: nothing is planned for it; DRAINED: people took its processes away. */
+enum host_use { HOST_USED, HOST_SPARE, HOST_MOVES, HOST_DRAINED };
+
 struct wire_host {
     float cpu_share;                   /* busy, of all cores, since the last look */
     float load;                        /* processes that want to compute, mean of a minute */
@@ -476,6 +479,7 @@ struct wire_host {
     uint64_t heard_ns_ago;             /* UINT64_MAX = never */
     uint16_t processes;                /* of the run, that live there, without the agent */
     double price_per_hour;             /* of the host itself, by the profile */
+    uint8_t use;                       /* enum host_use */
 };
 
 #define WIRE_SYNC_BYTES (1 << 20) /* of a contribution in a piece; the last may be shorter */
@@ -682,19 +686,20 @@ struct wire_state_end {
     uint64_t newest_event;
 };
 
-enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME, ORDER_CHECKPOINT, ORDER_SNAPSHOT };
+enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME, ORDER_CHECKPOINT, ORDER_SNAPSHOT,
+                  ORDER_RESTART, ORDER_DRAIN, ORDER_REPLACE };
 
 struct wire_order {
     uint8_t kind;
     uint32_t request; /* echoed in the reply */
     char who[WIRE_NAME]; /* user@host, for the ledger */
-    char name[WIRE_NAME], value[WIRE_NAME]; /* of ORDER_SET */
+    char name[WIRE_NAME], value[WIRE_NAME]; /* of ORDER_SET; RESTART, DRAIN: name = HOST; REPLACE: and value = the other one */
 };
 
 struct wire_reply {
     uint32_t request;
     int32_t err; /* 0 = done or accepted */
-    uint64_t ledger; /* row of an accepted ORDER_SET; of ORDER_CHECKPOINT 1: the weights are there already */
+    uint64_t ledger; /* row of an accepted ORDER_SET, RESTART, DRAIN, REPLACE; of ORDER_CHECKPOINT 1: the weights are there already */
     char text[WIRE_TEXT];
 };
 

@@ -22,7 +22,7 @@ static struct profile profile;
 static struct plan plan;
 static struct record *record;
 static struct run *run;
-static int handles[ALL]; /* the address is the handle, the value the process */
+static int handles[ALL + 1]; /* the address is the handle, the value the process */
 static struct {
     int process;
     enum wire_type type;
@@ -664,6 +664,185 @@ static void a_new_scheduler_tries_again(void **state)
     come();
 }
 
+/* ---- what people do with hosts: 0, and 1 with one stage, are on host a; the other one of 1, and 2, on host b ---- */
+
+static struct wire_reply order(enum order_kind kind, const char *host, const char *by)
+{
+    struct wire_order wanted = {.kind = (uint8_t)kind, .who = "ann@shore"};
+    struct wire_reply reply = {0};
+    snprintf(wanted.name, sizeof wanted.name, "%s", host);
+    snprintf(wanted.value, sizeof wanted.value, "%s", by);
+    run_order(run, &wanted, &reply);
+    return reply;
+}
+
+static void refused(enum order_kind kind, const char *host, const char *by, const char *words)
+{
+    struct wire_reply reply = order(kind, host, by);
+    if (reply.err != ERR_REFUSED || !strstr(reply.text, words))
+        fail_msg("%d, '%s' and not '%s'", reply.err, reply.text, words);
+}
+
+static void round_ends(int replica, int stage, uint64_t round)
+{
+    say(stage_at(replica, stage), WIRE_OUTER, &(struct wire_outer){.round = round, .hash = 7 * round, .contributors = REPLICAS});
+}
+
+static const struct wire_ledger_row *ledger(uint64_t id)
+{
+    return &record_find_ledger(record, id)->row;
+}
+
+static int use_of(int host)
+{
+    return record->hosts[host].row.use;
+}
+
+/* All that replicas 1 and 2 are ends; replica 0 says what it had of them. */
+static void end_two(void)
+{
+    for (int r = 1; r < REPLICAS; r++)
+        for (int s = 0; s < STAGES; s++) {
+            killed(stage_at(r, s));
+            parted(0, s, r, 5, false);
+        }
+}
+
+static void a_drained_host_stays_empty(void **state)
+{
+    (void)state;
+    struct wire_reply reply = order(ORDER_DRAIN, "b", "");
+    assert_int_equal(reply.err, 0);
+    assert_string_equal(ledger(reply.ledger)->who, "ann@shore");
+    assert_int_equal(ledger(reply.ledger)->state, LEDGER_PROPOSED);
+    assert_int_equal(use_of(1), HOST_MOVES);
+    refused(ORDER_DRAIN, "a", "", "host b is just being drained; one host at a time");
+    for (int r = 0; r < REPLICAS; r++)
+        for (int s = 0; s < STAGES; s++) {
+            assert_false(happened("replica-left", "")); /* not before all have ended the round */
+            round_ends(r, s, 4);
+        }
+    assert_true(happened("replica-left", "replica 1 leaves the run: ann@shore drains host b; 2 of 3 replicas go on"));
+    assert_true(happened("replica-left", "replica 2 leaves the run: ann@shore drains host b; 1 of 3 replicas go on"));
+    assert_int_equal(use_of(1), HOST_MOVES);
+    end_two();
+    pass(2);
+    assert_int_equal(use_of(1), HOST_DRAINED);
+    assert_int_equal(ledger(reply.ledger)->state, LEDGER_ACTIVE);
+    assert_true(happened("host", "host b is drained: nothing of the run is there but its agent"));
+    refused(ORDER_DRAIN, "a", "", "nobody would be left");
+    assert_string_equal(order(ORDER_DRAIN, "b", "").text, "host b is drained already");
+    pass(700);
+    assert_false(happened("replica-starts", ""));
+    run_gone(run, &handles[1], ERR_GONE, "the connection was closed"); /* it is switched off */
+    pass(700);
+    assert_false(happened("silent", ""));
+    run_free(run);
+    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    for (int i = 0; i < ALL; i++)
+        if (i == 0 || i == stage_at(0, 0) || i == stage_at(0, 1))
+            hello(i);
+    pass(20);
+    assert_int_equal(use_of(1), HOST_DRAINED);
+    assert_false(happened("replica-starts", ""));
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+}
+
+static void no_round_is_waited_for_without_an_end(void **state)
+{
+    (void)state;
+    assert_int_equal(order(ORDER_DRAIN, "b", "").err, 0);
+    pass(30);
+    assert_true(happened("host", "no round of its replicas has ended everywhere"));
+    assert_true(happened("replica-left", "1 of 3 replicas go on"));
+    sent_count = 0;
+    pass(10);
+    assert_true(count(1, WIRE_SIGNAL) > 0); /* said again until they are gone */
+    pass(150);
+    assert_true(happened("host", "host b: its processes do not end; its agent may be away"));
+    assert_int_equal(use_of(1), HOST_USED);
+}
+
+/* Host b is restarted though replicas do not come back by themselves in this run. */
+static void a_restarted_host_comes_back(void **state)
+{
+    (void)state;
+    struct wire_reply reply = order(ORDER_RESTART, "b", "");
+    assert_int_equal(reply.err, 0);
+    for (int s = 0; s < STAGES; s++)
+        for (int r = 0; r < REPLICAS; r++)
+            round_ends(r, s, 9);
+    end_two();
+    pass(4);
+    assert_true(happened("replica-starts", "replica 1 is started again"));
+    assert_int_equal(sent[newest(1, WIRE_SPAWN)].spawn.incarnation, 2);
+    assert_int_equal(ledger(reply.ledger)->state, LEDGER_PROPOSED);
+    assert_int_equal(use_of(1), HOST_USED);
+    pass(300);
+    assert_true(happened("join-failed", ""));
+}
+
+/* Replica 2 alone is on host b, which c takes the place of; a new scheduler in the middle of it goes on. */
+static void a_spare_takes_the_place(void **state)
+{
+    (void)state;
+    run_free(run);
+    record_free(record);
+    snprintf(profile.hosts[1].name, sizeof profile.hosts[1].name, "b");
+    assert_non_null(profile_add_host(&profile, "c", NULL));
+    profile.hosts[2].spare = true;
+    begin();
+    struct wire_hello agent = {.version = WIRE_VERSION, .role = ROLE_AGENT, .program = "test", .name = "agent@c", .host = "c", .pid = 99};
+    int road = ALL;
+    assert_int_equal(use_of(2), HOST_SPARE);
+    refused(ORDER_REPLACE, "b", "c", "agent@c is away");
+    assert_int_equal(run_hello(run, &road, &agent, 1, NULL), 0);
+    refused(ORDER_REPLACE, "b", "x", "spare = yes");
+    refused(ORDER_REPLACE, "b", "b", "cannot take its own place");
+    refused(ORDER_REPLACE, "b", "a", "has processes of the run");
+    refused(ORDER_RESTART, "c", "", "there is nothing to restart");
+    struct wire_reply reply = order(ORDER_REPLACE, "b", "c");
+    assert_int_equal(reply.err, 0);
+    for (int s = 0; s < STAGES; s++)
+        for (int r = 0; r < REPLICAS; r++)
+            round_ends(r, s, 9);
+    end_two();
+    pass(1);
+    assert_int_equal(use_of(1), HOST_DRAINED);
+    assert_int_equal(use_of(2), HOST_USED);
+    run_free(run);
+    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    assert_string_equal(record_find_process(record, "r2s1")->row.host, "c");
+    assert_int_equal(ledger(reply.ledger)->state, LEDGER_PROPOSED);
+    assert_int_equal(run_hello(run, &road, &agent, 1, NULL), 0);
+    int stay[] = {0, 1, stage_at(0, 0), stage_at(0, 1)};
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        hello(stay[i]);
+    for (int r = 1; r < REPLICAS; r++)
+        for (int s = 0; s < STAGES; s++)
+            parted(0, s, r, 5, true);
+    pass(4);
+    assert_true(happened("replica-starts", "replica 1 is started again"));
+    assert_int_equal(count(ALL, WIRE_SPAWN), 3); /* at the agent of c: r1s1 by the former kedged, all of replica 2 by this one */
+    assert_int_equal(count(1, WIRE_SPAWN), 0);
+    assert_int_equal(count(0, WIRE_SPAWN), 1); /* r1s0 */
+    profile.host_count = 2;
+}
+
+static void what_nobody_else_has_is_never_ended(void **state)
+{
+    (void)state;
+    refused(ORDER_DRAIN, "z", "", "there is no host 'z' in this run");
+    run_free(run);
+    record_free(record);
+    profile.sync_every = profile.sync_fragments = 1;
+    profile.sync_overlap = 0;
+    profile.sync_outer = OUTER_NONE;
+    begin();
+    refused(ORDER_RESTART, "b", "", "average gradients");
+    assert_int_equal(record->newest_ledger, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -679,7 +858,12 @@ int main(void)
         TEST(the_others_finish),
         TEST(averaged_gradients_need_everybody),
         TEST(any_order),
+        TEST(no_round_is_waited_for_without_an_end),
+        TEST(a_restarted_host_comes_back),
+        TEST(a_spare_takes_the_place),
+        TEST(what_nobody_else_has_is_never_ended),
 #define REJOIN(name) cmocka_unit_test_setup_teardown(name, set_up_rejoin, tear_down)
+        REJOIN(a_drained_host_stays_empty),
         REJOIN(it_comes_back),
         REJOIN(the_lowest_dies_meanwhile),
         REJOIN(who_dies_on_the_way_is_tried_again),

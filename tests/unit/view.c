@@ -104,6 +104,39 @@ static void a_run_is_changed_only_after_asking(void **unused)
     view_clear(&view);
 }
 
+/* A host is named by the row that is selected, or typed; who takes its place is one that has nothing of the run. */
+static void a_host_is_changed_only_after_asking(void **unused)
+{
+    struct view view;
+    struct wire_host spare = {.host = "spare", .use = HOST_SPARE};
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    fleet_press(&view, "4 g M");
+    assert_shows(&view, "no other host of this run is idle");
+    view_apply(&view, WIRE_HOST_ROW, &spare, FLEET_NOW);
+    fleet_press(&view, "D");
+    assert_shows(&view, "kedge drain sea h0");
+    fleet_press(&view, "Enter D Esc R n");
+    assert_no_wish(&view);
+    fleet_press(&view, "D y");
+    assert_wish(&view, WISH_ORDER, ORDER_DRAIN, "h0", "");
+    fleet_press(&view, "G R Left Enter");
+    assert_wish(&view, WISH_ORDER, ORDER_RESTART, "h3", "");
+    fleet_press(&view, "M");
+    assert_shows(&view, "replace h3 by: spare");
+    fleet_press(&view, "Enter");
+    assert_shows(&view, "kedge replace sea h3 spare");
+    fleet_press(&view, "y");
+    assert_wish(&view, WISH_ORDER, ORDER_REPLACE, "h3", "spare");
+    fleet_press(&view, "1 :");
+    for (const char *c = "drain nowhere"; *c; c++)
+        view_press(&view, (unsigned char)*c, FLEET_NOW);
+    fleet_press(&view, "Enter");
+    assert_shows(&view, "there is no host 'nowhere'");
+    assert_no_wish(&view);
+    view_clear(&view);
+}
+
 /* The command that does the same can be taken along instead. */
 static void a_dialog_gives_its_command(void **unused)
 {
@@ -137,10 +170,14 @@ static void read_only_changes_nothing(void **unused)
             assert_false(view.prompt.open || view.dialog.kind);
             fleet_press(&view, "y Enter");
         }
-    fleet_press(&view, "1 :");
-    for (const char *c = "set mask.rate=0.5"; *c; c++)
-        view_press(&view, (unsigned char)*c, FLEET_NOW);
-    fleet_press(&view, "Enter");
+    static const char *const typed[] = {"set mask.rate=0.5", "drain h0", "replace h0 h1"};
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        fleet_press(&view, "1 :");
+        for (const char *c = typed[i]; *c; c++)
+            view_press(&view, (unsigned char)*c, FLEET_NOW);
+        fleet_press(&view, "Enter");
+        assert_false(view.dialog.kind);
+    }
     struct wish wish;
     while (view_take(&view, &wish)) {
         assert_int_not_equal(wish.kind, WISH_ORDER);
@@ -389,7 +426,7 @@ int main(void)
         cmocka_unit_test(views_show_what_they_are_for),
         cmocka_unit_test(leaving_harms_nothing),
         cmocka_unit_test(a_run_is_changed_only_after_asking),
-        cmocka_unit_test(a_dialog_gives_its_command), cmocka_unit_test(read_only_changes_nothing),
+        cmocka_unit_test(a_host_is_changed_only_after_asking), cmocka_unit_test(a_dialog_gives_its_command), cmocka_unit_test(read_only_changes_nothing),
         cmocka_unit_test(a_knob_is_drafted_then_proposed),
         cmocka_unit_test(the_command_line_has_completion_and_history),
         cmocka_unit_test(filters_hide_rows), cmocka_unit_test(filters_are_bounded),

@@ -2,7 +2,7 @@
 # Hosts of a run are drained, restarted and replaced while it goes on: replicas leave at the end of a round and come back, on the same host or
 # on a spare one; the others go on and learn, and all have the same weights after every round. What would lose weights is refused, with the
 # remedy. Each stands in the ledger with who and when, and a new scheduler knows who is where.
-# seconds: 120
+# seconds: 600
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have drained, restarted and replaced hosts"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # View Hosts by keys: drain, restart and move ask first, with the focus on Cancel and the command that does the same; a console that only
 # looks changes nothing.
-# seconds: 60
+# seconds: 400
 . tests/system/lib/common.sh
 . tests/tui/lib/tui.sh
 have_json || skip "python3 is not here to read JSON; it would have watched the hosts of a run"

@@ -46,6 +46,7 @@ static const char *const filters[] = {
 static const char *const scales[] = {[TAU_ABSOLUTE] = "absolute", [TAU_SPECTRUM] = "spectrum", [TAU_NOISE] = "noise", NULL};
 static const char *const norms[] = {[NORM_FREE] = "free", [NORM_GRADIENT] = "gradient", [NORM_SIGNAL] = "signal", NULL};
 static const char *const moments[] = {[MOMENT_RAW] = "raw", [MOMENT_CORRECTED] = "corrected", NULL};
+static const char *const returns[] = {[RETURNS_DIRECTIONS] = "directions", [RETURNS_GRADIENT] = "gradient", NULL};
 static const char *const anchor_orders[] = {[ANCHOR_OWN] = "own", [ANCHOR_PAIRED] = "paired", NULL};
 static const char *const securities[] = {[SECURITY_TLS] = "tls", [SECURITY_PLAIN] = "plain", NULL};
 static const char *const without_heads[] = {[WITHOUT_TRAIN_ON] = "train-on", [WITHOUT_STOP] = "stop", NULL};
@@ -417,6 +418,10 @@ static const struct field rows[] = {
     {.section = "anchor", .key = "rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 504,
      .initial = "64", .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_rank),
      .help = "Directions of a matrix that the anchor tells."},
+    {.section = "anchor", .key = "returns", .type = FIELD_CHOICE, .unit = "", .choices = returns, .initial = "directions",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_returns),
+     .help = "What comes back of a matrix: the strongest anchor.rank directions of the anchor's mean gradient, or all of that gradient, "
+             "in bf16, with which only anchor.filter = gradient can do anything."},
     {.section = "anchor", .key = "beta", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 0.999, .initial = "0.5",
      .applier = APPLIES_STAGE, IN_RUN(anchor_beta),
      .help = "Memory of the anchor for its gradients, from snapshot to snapshot."},

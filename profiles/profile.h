@@ -27,6 +27,7 @@
 #define PROFILE_NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 #define PROFILE_NAME_RULE "1 to 40 letters, digits, '-', '_' or '.', not beginning with '.' or '-'"
 #define PROFILE_SETTINGS_BYTES (128 * 1024) /* of a profile with all its hosts */
+#define PROFILE_GRADIENT_BYTES (64 << 20)   /* of a gradient that the anchor returns whole: WIRE_BASIS_BYTES */
 #define PROFILE_STATE_BYTES (15 << 20)     /* of a boundary's statistics */
 #define PROFILE_MESSAGE_BYTES (255 << 20)  /* of a micro-batch at a boundary; the wire carries a little more */
 
@@ -59,6 +60,7 @@ enum anchor_filter { ANCHOR_NONE, ANCHOR_TIKHONOV, ANCHOR_WIENER, ANCHOR_SHRINK,
 enum anchor_scale { TAU_ABSOLUTE, TAU_SPECTRUM, TAU_NOISE };                                /* = enum filter_scale */
 enum anchor_norm { NORM_FREE, NORM_GRADIENT, NORM_SIGNAL };                                 /* = enum filter_norm */
 enum anchor_moment { MOMENT_RAW, MOMENT_CORRECTED };
+enum anchor_returns { RETURNS_DIRECTIONS, RETURNS_GRADIENT };
 enum anchor_data { ANCHOR_OWN, ANCHOR_PAIRED };
 enum run_without_head { WITHOUT_TRAIN_ON, WITHOUT_STOP };
 enum road_security { SECURITY_TLS, SECURITY_PLAIN };
@@ -183,7 +185,7 @@ struct profile {
     int anchor_filter;          /* enum anchor_filter */
     double anchor_mix;          /* live */
     double anchor_tau;
-    int anchor_scale, anchor_norm, anchor_moment;
+    int anchor_scale, anchor_norm, anchor_moment, anchor_returns;
     int64_t anchor_rank;
     double anchor_beta;
     int anchor_data;
@@ -260,6 +262,7 @@ int profile_check_live(const struct profile *begun, const struct profile *change
 int profile_stage_layers(const struct profile *profile, int64_t layers[PROFILE_MAX_STAGES], struct why *why);
 /* Are gradients corrected: by an anchor's directions, or shrunk by themselves? */
 bool profile_corrects(const struct profile *profile);
+int64_t profile_anchor_rank(const struct profile *profile); /* of the directions that come back; 0: gradients come whole */
 /* Are reference and directions of the cuts measured by the anchor, after the first ones? */
 bool profile_anchor_measures(const struct profile *profile);
 /* 0, or ERR_REFUSED with why this live setting changes nothing in a run that began so. */

@@ -341,6 +341,12 @@ static void check_anchor(struct checking *checking)
     if (p->anchor_host[0] && p->anchor_limit < p->anchor_staleness + p->anchor_every)
         complain(checking, "anchor.limit", "anchor.limit = %" PRId64 " is below anchor.staleness + anchor.every = %" PRId64
                  ": directions would fade before the next ones come", p->anchor_limit, p->anchor_staleness + p->anchor_every);
+    if (p->anchor_host[0] && p->anchor_returns == RETURNS_GRADIENT && p->anchor_filter != ANCHOR_GRADIENT)
+        complain(checking, "anchor.returns", "anchor.returns = gradient brings no directions, by which anchor.filter could correct; use "
+                 "anchor.filter = gradient");
+    if (p->anchor_host[0] && p->anchor_returns == RETURNS_GRADIENT && 2 * p->hidden * p->ffn > PROFILE_GRADIENT_BYTES)
+        complain(checking, "anchor.returns", "anchor.returns = gradient: a matrix of %" PRId64 " × %" PRId64 " is more than one message "
+                 "can carry; use directions with a higher anchor.rank", p->ffn, p->hidden);
     if (p->moments != MOMENTS_FP32 && profile_corrects(p))
         complain(checking, "train.moments", "train.moments = %s and corrections by anchor.filter do not go together; use fp32",
                  p->moments == MOMENTS_BF16 ? "bf16" : "fp8");

@@ -62,6 +62,11 @@ bool profile_corrects(const struct profile *profile)
     return profile->anchor_filter == ANCHOR_SHRINK || (profile->anchor_host[0] && profile->anchor_filter != ANCHOR_NONE);
 }
 
+int64_t profile_anchor_rank(const struct profile *profile)
+{
+    return profile->anchor_returns == RETURNS_GRADIENT ? 0 : profile->anchor_rank;
+}
+
 bool profile_anchor_measures(const struct profile *profile)
 {
     return profile->anchor_host[0] && profile->codec != CODEC_DENSE && profile->statistics == STATISTICS_ANCHOR;

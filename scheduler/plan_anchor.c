@@ -22,9 +22,10 @@ static void layer_sums(const struct profile *p, uint64_t *cells, uint64_t *eleme
     for (int i = 0; i < count; i++) {
         uint64_t rows = matrices[i].rows, columns = matrices[i].columns;
         uint64_t rank = least((uint64_t)p->anchor_rank, least(rows, columns));
+        bool whole = p->anchor_returns == RETURNS_GRADIENT;
         *cells += rows * columns;
-        *elements += rank * (rows + columns);
-        *bytes += rank * (4 + 2 * (rows + columns));
+        *elements += whole ? rows * columns : rank * (rows + columns);
+        *bytes += whole ? 2 * rows * columns : rank * (4 + 2 * (rows + columns));
     }
 }
 
@@ -127,7 +128,9 @@ void plan_print_anchor(const struct plan *plan, const struct profile *profile, F
             profile->hosts[anchor->host].name, anchor->threads, anchor->threads == 1 ? "" : "s", memory,
             profile->anchor_every);
     fprintf(out, "%s in full (the first), a difference after that. Back come\n", full);
-    if (anchor->basis_bytes)
+    if (anchor->basis_bytes && profile->anchor_returns == RETURNS_GRADIENT)
+        fprintf(out, "%s of gradients%s", back, anchor->statistics_bytes ? " and " : "");
+    else if (anchor->basis_bytes)
         fprintf(out, "%s of directions (rank %" PRId64 ")%s", back, profile->anchor_rank, anchor->statistics_bytes ? " and " : "");
     if (anchor->statistics_bytes)
         fprintf(out, "%s of statistics of the cuts",

@@ -268,6 +268,20 @@ static double diagonal(const struct filter *f, const struct filter_basis *basis,
     return product;
 }
 
+/* M whole, and ⟨M, G⟩ from ‖M + G‖². */
+static double whole(const struct filter *f, const struct filter_basis *basis, const struct view *w, float *out,
+                    struct filter_meters *meters)
+{
+    int64_t count = w->m * w->n;
+    copy(f, out, basis->whole, count);
+    f->ops->add(f->device, out, w->g, count);
+    meters->anchor = basis->energy;
+    meters->inside = w->gg;
+    meters->aligned = (f->ops->sum_squares(f->device, out, count) - w->gg - basis->energy) / 2;
+    copy(f, out, basis->whole, count);
+    return meters->aligned;
+}
+
 /* ---- wiener ---- */
 
 static int bin_of(int64_t index)
@@ -445,24 +459,26 @@ static void mix_in(const struct filter *f, const struct view *w, double mix, dou
 
 static bool has_anchor(const struct filter *f, const struct filter_basis *basis)
 {
-    return f->settings.kind == FILTER_SHRINK || (basis && basis->rank > 0 && basis->singular[0] > 0);
+    bool whole = basis && basis->whole && basis->energy > 0;
+    return f->settings.kind == FILTER_SHRINK || whole || (basis && basis->rank > 0 && basis->singular[0] > 0);
 }
 
 void filter_apply(struct filter *f, struct filter_state *state, const struct filter_basis *basis, const float *gradient,
                   const float *half, double mix, float *out, struct filter_meters *meters)
 {
     struct view w = {.m = state->rows, .n = state->columns, .g = gradient, .half = half};
-    bool anchored = f->settings.kind != FILTER_SHRINK, halves = filter_needs_half(&f->settings);
-    BUG_IF(w.m > f->rows || w.n > f->columns || (halves && !half));
+    bool directions = f->settings.kind != FILTER_SHRINK && !(basis && basis->whole), halves = filter_needs_half(&f->settings);
+    BUG_IF(w.m > f->rows || w.n > f->columns || (halves && !half) ||
+           (basis && basis->whole && f->settings.kind != FILTER_GRADIENT && f->settings.kind != FILTER_NONE));
     w.gg = f->ops->sum_squares(f->device, gradient, w.m * w.n);
     *meters = (struct filter_meters){.gradient = w.gg, .corrected = w.gg};
     if (f->settings.kind == FILTER_NONE || !(mix > 0) || !has_anchor(f, basis) || !isfinite(w.gg)) {
         copy(f, out, gradient, w.m * w.n);
         return;
     }
-    w.k = anchored ? basis->rank : least(f->settings.rank, least(w.m, w.n));
+    w.k = directions ? basis->rank : least(f->settings.rank, least(w.m, w.n));
     BUG_IF(w.k > f->settings.rank);
-    if (anchored) {
+    if (directions) {
         w.u = basis->left;
         w.v = basis->right;
         if (has_bins(&f->settings))
@@ -478,6 +494,7 @@ void filter_apply(struct filter *f, struct filter_state *state, const struct fil
     double product = f->settings.kind == FILTER_TIKHONOV ? tikhonov(f, basis, &w, out)
                      : f->settings.kind == FILTER_WIENER ? wiener(f, state, &w, out)
                      : f->settings.kind == FILTER_SHRINK ? shrink(f, state, &w, out)
+                     : basis->whole                      ? whole(f, basis, &w, out, meters)
                                                          : diagonal(f, basis, &w, out);
     mix_in(f, &w, mix, product, out, meters);
 }

@@ -10,7 +10,7 @@
  *   shrink     no anchor: singular values of G itself shrunk by the optimal rule for white noise (Gavish, Donoho 2017), of
  *              which the strongest `rank` are looked at
  *   align      C = Σ max(0, u_iᵀ·G·v_i)·s_i²/(s_i² + τ²)·u_i·v_iᵀ: of every direction what gradient and anchor agree on
- *   gradient   C = M: the anchor's own gradient, stale as it is
+ *   gradient   C = M: the anchor's own gradient, in its strongest directions or whole, stale as it is
  *
  * wiener and shrink need `half`, the gradient of the first half of the step's micro-batches, and so does τ or a norm that is
  * measured in noise. The noise of G is then known without bias: E‖G_first − G_second‖² = ‖noise‖².
@@ -42,6 +42,7 @@ struct filter_basis {
     const float *left, *right; /* device: [rows, rank], [columns, rank] */
     const float *singular;     /* host: [rank], descending */
     double energy;             /* ‖M‖², of all directions */
+    const float *whole;        /* device: [rows, columns], M itself in place of its directions (rank 0); only for `gradient` */
 };
 
 /* What the correction of one matrix did; sums, so that matrices can be added up. */

@@ -46,7 +46,7 @@ void anchor_bounds(const struct anchor *anchor, size_t *letters, size_t *bytes)
     struct matrix *matrices = mem_array((size_t)count, sizeof *matrices);
     matrices_list(&shape, matrices);
     for (int i = 0; i < count; i++)
-        sum += matrices_basis_bytes(&matrices[i], profile->anchor_rank) + 256;
+        sum += matrices_basis_bytes(&matrices[i], profile_anchor_rank(profile)) + 256;
     mem_free(matrices);
     sum += cuts_letter_bytes(profile);
     *letters = ((size_t)count + 4 * anchor->settings.assign.stages) * anchor->settings.assign.replicas + LETTERS;

@@ -69,12 +69,13 @@ static int load_matrices(struct anchor *anchor, const struct stage_shape *shape,
     for (int i = 0; i < anchor->count; i++) {
         struct anchor_matrix *matrix = &anchor->matrices[i];
         size_t cells = (size_t)(matrices[i].rows * matrices[i].columns),
-               basis = matrices_basis_bytes(&matrices[i], profile->anchor_rank);
+               basis = matrices_basis_bytes(&matrices[i], profile_anchor_rank(profile));
         matrix->is = matrices[i];
-        matrix->rank = matrices_rank(&matrices[i], profile->anchor_rank);
-        matrix->start = mem_array(
-            (size_t)(matrices[i].columns * subspace_width(matrices[i].rows, matrices[i].columns, matrix->rank)),
-            sizeof(float));
+        matrix->rank = matrices_rank(&matrices[i], profile_anchor_rank(profile));
+        if (matrix->rank)
+            matrix->start = mem_array(
+                (size_t)(matrices[i].columns * subspace_width(matrices[i].rows, matrices[i].columns, matrix->rank)),
+                sizeof(float));
         matrix->mean = anchor->ops->alloc(anchor->device, cells * sizeof(float));
         anchor->memory_bytes += cells * sizeof(float);
         rows = matrices[i].rows > rows ? matrices[i].rows : rows;
@@ -86,12 +87,17 @@ static int load_matrices(struct anchor *anchor, const struct stage_shape *shape,
         }
     }
     mem_free(matrices);
+    anchor->body = mem_large(anchor->body_bytes);
+    if (profile->anchor_returns == RETURNS_GRADIENT) {
+        anchor->left = mem_large((size_t)(rows * columns) * sizeof(float));
+        return anchor->left && anchor->body ? 0 : why_set(why, ERR_MEMORY, "no memory to send whole gradients; use anchor.returns = "
+                                                          "directions");
+    }
     anchor->subspace = subspace_new(anchor->ops, anchor->device, rows, columns, profile->anchor_rank, why);
     anchor->memory_bytes += subspace_memory(rows, columns, profile->anchor_rank);
     anchor->left = mem_large((size_t)(rows * profile->anchor_rank) * sizeof(float));
     anchor->right = mem_large((size_t)(columns * profile->anchor_rank) * sizeof(float));
     anchor->singular = mem_array((size_t)profile->anchor_rank, sizeof(float));
-    anchor->body = mem_large(anchor->body_bytes);
     if (!anchor->subspace || !anchor->left || !anchor->right || !anchor->body)
         return why_set(why, ERR_MEMORY, "no memory for the anchor's directions; lower anchor.rank");
     return 0;
@@ -298,8 +304,18 @@ static uint8_t *put_half(uint8_t *out, const float *values, int64_t count)
     return out;
 }
 
-/* The wire's form of a matrix's directions. */
-static void find_directions(struct anchor *anchor, struct anchor_matrix *matrix, double factor, struct wire_basis *basis)
+/* The mean gradient itself. */
+static uint8_t *put_whole(struct anchor *anchor, const struct anchor_matrix *matrix, double factor)
+{
+    int64_t cells = matrix->is.rows * matrix->is.columns;
+    anchor->ops->copy_out(anchor->device, anchor->left, matrix->mean, (size_t)cells * sizeof(float));
+    anchor->ops->finish(anchor->device);
+    for (int64_t i = 0; i < cells; i++)
+        anchor->left[i] *= (float)factor;
+    return put_half(anchor->body, anchor->left, cells);
+}
+
+static uint8_t *put_directions(struct anchor *anchor, struct anchor_matrix *matrix, double factor)
 {
     const struct matrix *is = &matrix->is;
     struct subspace_result found = {anchor->left, anchor->right, anchor->singular};
@@ -310,7 +326,14 @@ static void find_directions(struct anchor *anchor, struct anchor_matrix *matrix,
         anchor->singular[k] *= (float)factor;
     memcpy(anchor->body, anchor->singular, (size_t)matrix->rank * sizeof(float));
     uint8_t *end = put_half(anchor->body + (size_t)matrix->rank * sizeof(float), anchor->left, is->rows * matrix->rank);
-    end = put_half(end, anchor->right, is->columns * matrix->rank);
+    return put_half(end, anchor->right, is->columns * matrix->rank);
+}
+
+/* The wire's form of what is told of a matrix. */
+static void describe(struct anchor *anchor, struct anchor_matrix *matrix, double factor, struct wire_basis *basis)
+{
+    const struct matrix *is = &matrix->is;
+    const uint8_t *end = matrix->rank ? put_directions(anchor, matrix, factor) : put_whole(anchor, matrix, factor);
     basis->rows = (uint32_t)is->rows;
     basis->columns = (uint32_t)is->columns;
     basis->rank = (uint16_t)matrix->rank;
@@ -354,8 +377,9 @@ static int send_directions(struct anchor *anchor, uint64_t version, double facto
                                    .tokens = learned,
                                    .matrix = (uint16_t)(i - first * of_layer),
                                    .matrices = (uint16_t)(layers * of_layer)};
-        find_directions(anchor, matrix, factor, &basis);
-        tell_spectrum(anchor, matrix, &basis);
+        describe(anchor, matrix, factor, &basis);
+        if (matrix->rank)
+            tell_spectrum(anchor, matrix, &basis);
         for (int replica = 0; replica < assign->replicas && !err; replica++) {
             struct letter letter = compute_letter(WIRE_BASIS, &basis, basis.body.bytes,
                                                   (enum mail_road)(MAIL_STAGES + replica * assign->stages + stage), version,

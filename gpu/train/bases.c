@@ -20,11 +20,11 @@ struct bases {
 struct bases *bases_new(const struct stage_shape *shape, int64_t rank, const struct bases_part *parts, int count)
 {
     struct bases *bases = mem_new(sizeof *bases);
-    BUG_IF(count < 0 || count > BASES_PARTS || (rank < 1 && count == 0));
+    BUG_IF(count < 0 || count > BASES_PARTS || (rank < 0 && count == 0));
     if (pthread_mutex_init(&bases->lock, NULL) != 0)
         BUG("no mutex");
     bases->rank = rank;
-    bases->count = rank > 0 ? matrices_count(shape) : 0;
+    bases->count = rank >= 0 ? matrices_count(shape) : 0;
     bases->matrices = mem_array((size_t)matrices_count(shape), sizeof *bases->matrices);
     matrices_list(shape, bases->matrices);
     for (bases->parts = 0; bases->parts < count; bases->parts++) {

@@ -33,7 +33,7 @@ struct bases_set { /* of one version; owned by who has it */
     uint8_t *states[BASES_PARTS]; /* as codec_import takes them, in the order of bases_new's parts */
 };
 
-/* `rank` 0: no directions are awaited. parts[count], at most BASES_PARTS; the settings' pointers are not kept. */
+/* `rank` of the directions, 0: whole gradients are awaited in their place, -1: neither. parts[count], at most BASES_PARTS; the settings' pointers are not kept. */
 struct bases *bases_new(const struct stage_shape *shape, int64_t rank, const struct bases_part *parts, int count);
 void bases_free(struct bases *bases);
 const struct bases_part *bases_part(const struct bases *bases, int index); /* NULL: there are not so many */

@@ -20,9 +20,9 @@
 
 struct corrected {
     struct matrix is;
-    int64_t rank;
+    int64_t rank; /* 0: the gradient comes whole, into `left` */
     struct filter_state *state;
-    struct filter_basis basis; /* rank 0: none in use */
+    struct filter_basis basis; /* all zero: none in use */
     float *left, *right, *singular;
 };
 
@@ -38,7 +38,7 @@ struct correct {
     bool filled; /* meters are of this step */
 };
 
-_Static_assert((int)ANCHOR_GRADIENT == (int)FILTER_GRADIENT && (int)TAU_NOISE == (int)FILTER_NOISE &&
+_Static_assert(PROFILE_GRADIENT_BYTES == WIRE_BASIS_BYTES && (int)ANCHOR_GRADIENT == (int)FILTER_GRADIENT && (int)TAU_NOISE == (int)FILTER_NOISE &&
                    (int)NORM_SIGNAL == (int)FILTER_NORM_SIGNAL,
                "the table of settings and the filters have one order");
 
@@ -55,12 +55,13 @@ static struct filter_settings settings_of(const struct profile *profile)
 static int take_basis(struct compute *compute, struct corrected *matrix)
 {
     const struct ops *ops = compute->ops;
-    size_t left = (size_t)(matrix->is.rows * matrix->rank), right = (size_t)(matrix->is.columns * matrix->rank);
+    size_t left = (size_t)(matrix->is.rows * (matrix->rank ? matrix->rank : matrix->is.columns)),
+           right = (size_t)(matrix->is.columns * matrix->rank);
     matrix->left = ops->alloc(compute->device, left * sizeof(float));
-    matrix->right = ops->alloc(compute->device, right * sizeof(float));
-    matrix->singular = mem_array((size_t)matrix->rank, sizeof(float));
+    matrix->right = right ? ops->alloc(compute->device, right * sizeof(float)) : NULL;
+    matrix->singular = mem_array((size_t)matrix->rank + 1, sizeof(float));
     compute->memory_bytes += (left + right) * sizeof(float);
-    return matrix->left && matrix->right ? 0 : ERR_MEMORY;
+    return matrix->left && (matrix->right || !right) ? 0 : ERR_MEMORY;
 }
 
 int correct_load(struct compute *compute, const struct stage_shape *shape, struct why *why)
@@ -79,7 +80,7 @@ int correct_load(struct compute *compute, const struct stage_shape *shape, struc
     matrices_list(shape, matrices);
     for (int i = 0; i < made->count; i++) {
         made->matrices[i].is = matrices[i];
-        made->matrices[i].rank = matrices_rank(&matrices[i], profile->anchor_rank);
+        made->matrices[i].rank = matrices_rank(&matrices[i], profile_anchor_rank(profile));
         rows = matrices[i].rows > rows ? matrices[i].rows : rows;
         columns = matrices[i].columns > columns ? matrices[i].columns : columns;
         made->of_class[matrices[i].matrix_class]++;
@@ -123,13 +124,20 @@ static void unpack(struct compute *compute, struct corrected *matrix, const stru
 {
     const struct ops *ops = compute->ops;
     const uint8_t *at = from->body;
+    if (from->rank == 0) {
+        ops->unpack(compute->device, matrix->left, at, matrix->is.rows, matrix->is.columns, FORMAT_BF16);
+        ops->finish(compute->device);
+        matrix->basis = (struct filter_basis){.whole = matrix->left, .energy = from->energy};
+        return;
+    }
     memcpy(matrix->singular, at, (size_t)from->rank * sizeof(float));
     at += (size_t)from->rank * sizeof(float);
     ops->unpack(compute->device, matrix->left, at, matrix->is.rows, from->rank, FORMAT_BF16);
     at += 2 * (size_t)(matrix->is.rows * from->rank);
     ops->unpack(compute->device, matrix->right, at, matrix->is.columns, from->rank, FORMAT_BF16);
     ops->finish(compute->device);
-    matrix->basis = (struct filter_basis){from->rank, matrix->left, matrix->right, matrix->singular, from->energy};
+    matrix->basis = (struct filter_basis){.rank = from->rank, .left = matrix->left, .right = matrix->right,
+                                          .singular = matrix->singular, .energy = from->energy};
 }
 
 int correct_switch(struct compute *compute)
@@ -221,7 +229,7 @@ void correct_gradients(struct compute *compute)
         struct filter_meters meters;
         if (!is_trained(compute, &matrix->is))
             continue;
-        filter_apply(correct->filter, matrix->state, matrix->basis.rank ? &matrix->basis : NULL,
+        filter_apply(correct->filter, matrix->state, matrix->basis.rank || matrix->basis.whole ? &matrix->basis : NULL,
                      stage_gradient_of(compute->model, matrix->is.tensor),
                      filter_needs_half(&correct->settings) ? out : NULL, (double)compute->pass.stamp.mix, out, &meters);
         add_meters(&correct->meters[matrix->is.matrix_class], &meters);

@@ -55,5 +55,7 @@ int64_t matrices_rank(const struct matrix *matrix, int64_t rank)
 
 size_t matrices_basis_bytes(const struct matrix *matrix, int64_t rank)
 {
+    if (rank == 0)
+        return 2 * (size_t)(matrix->rows * matrix->columns);
     return (size_t)matrices_rank(matrix, rank) * (4 + 2 * (size_t)(matrix->rows + matrix->columns));
 }

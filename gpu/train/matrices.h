@@ -15,7 +15,7 @@ struct matrix {
 int matrices_of_layer(const struct stage_shape *shape);
 int matrices_count(const struct stage_shape *shape);
 void matrices_list(const struct stage_shape *shape, struct matrix *matrices); /* [matrices_count] */
-int64_t matrices_rank(const struct matrix *matrix, int64_t rank);             /* what a matrix can have of it */
+int64_t matrices_rank(const struct matrix *matrix, int64_t rank);             /* what a matrix can have of it; 0: it travels whole */
 size_t matrices_basis_bytes(const struct matrix *matrix, int64_t rank);       /* of wire_basis.body */
 
 #endif

@@ -80,7 +80,7 @@ int ship_open(struct worker *worker, struct compute_settings *settings, struct w
     bool corrects = profile_corrects(profile) && profile->anchor_filter != ANCHOR_SHRINK;
     worker->ship.look = loop_timer_new(worker->loop, pump, worker);
     if (corrects || count)
-        settings->bases = worker->bases = bases_new(&shape, corrects ? profile->anchor_rank : 0, parts, count);
+        settings->bases = worker->bases = bases_new(&shape, corrects ? profile_anchor_rank(profile) : -1, parts, count);
     int err = shape_sends_snapshots(profile, worker->assign.replica) ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
     settings->snap = worker->snap;
     return err;

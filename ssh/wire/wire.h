@@ -385,7 +385,8 @@ struct wire_basis {
     uint16_t rank;
     double energy;              /* Σ of squares of the anchor's mean gradient of this matrix */
     uint64_t tokens;            /* that its gradient was computed from */
-    struct wire_bytes body;     /* fp32 singular[rank], bf16 left[rows, rank], bf16 right[columns, rank] */
+    struct wire_bytes body;     /* fp32 singular[rank], bf16 left[rows, rank], bf16 right[columns, rank]; rank 0: the gradient itself,
+                                 * bf16 [rows, columns] */
 };
 
 struct wire_statistics { /* of the same passes as the directions of this version */
@@ -670,7 +671,7 @@ struct wire_anchor_row {
     double cosine;              /* of the gradient and the anchor's, over all matrices */
     double inside;              /* share of the gradient's energy in the anchor's directions */
     double norm_ratio;          /* of the corrected gradient to the gradient */
-    double changed;             /* share of the update that comes from the filter: ‖Ĝ − G‖ / ‖Ĝ‖ */
+    double changed;             /* share of the update that comes from the filter: ⟨Ĝ, what it put in⟩ / ‖Ĝ‖² */
     double noise;               /* share of the gradient's energy, from two halves of the batch */
     double compute_seconds;     /* of the anchor for one version */
     double validation_loss;     /* un-masked, of version validation_version */

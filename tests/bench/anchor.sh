@@ -1,47 +1,99 @@
 #!/bin/sh
-# Does anybody wait for an anchor that stands still or is dead? Two runs train side by side, so that whatever else this machine does hits both
-# alike: one without an anchor, one whose anchor is stopped (SIGSTOP), then killed with nobody to start another. Medians of STEPS steps each,
-# and their ratio; beside them two runs without an anchor, which say how far ratios mean nothing. Then what a snapshot costs to send at a
-# small learning rate. Prints CSV.
-# seconds: 600
+# Does anybody wait for an anchor that stands still, is slow or dead, and what does its traffic cost the fast loop? One run over a road of
+# 16 Mbit/s, shaped by the kernel and shared by activations, gradients and snapshots; in turns of some 45 steps its anchor goes, is stopped
+# (SIGSTOP), goes, is slowed a hundred times (2 ms out of 200); then it is killed twice, with nobody to start another until the turn is over.
+# All turns lie in one run, so that whatever else the machine does hits all kinds alike; stages are pinned to one processor and the anchor to
+# another, since the question is who waits for whom, not who takes whose processor. Prints CSV: medians and means of a step, and their ratios
+# to the turns in which the anchor goes; the control is one half of these against the other and says below what ratios mean nothing.
+#
+#   ROUNDS=N (6) of four turns each, TURN=SECONDS (2.5) of one; on a machine that others use too: chrt -f 5 sh tests/bench/bench.sh anchor
+# seconds: 300
 . tests/system/lib/common.sh
-steps=${STEPS:-200}
-common="run.steps=100000 train.micro_batches=4 train.sequence=64 train.learning_rate=0.00002 train.schedule=constant"
-# median NAME FROM TO : of step_ns of the last stage, in ms
-median() {
-    kedge decode "$(run_folder "$1")/run.db" | sed -n 's/^samples .*step=\([0-9]*\) kind=0 .*step_ns=\([0-9]*\) .*process="r0s1".*/\1 \2/p' |
-        awk -v from="$2" -v to="$3" '$1 >= from && $1 < to { print $2 / 1e6 }' | sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)]; else print "none" }'
+have_json && command -v taskset >/dev/null || skip "python3 or taskset is not here"
+if [ -z "${KEDGE_TEST_INSIDE:-}" ]; then
+    for how in "unshare -n" "unshare -rn"; do
+        if $how sh -c 'ip link set lo up && tc qdisc add dev lo root tbf rate 16mbit burst 16k latency 50ms' 2>/dev/null; then
+            trap - EXIT
+            KEDGE_TEST_INSIDE=1 exec $how sh "$0"
+        fi
+    done
+    skip "no network namespace with a shaped interface is permitted here"
+fi
+ip link set lo up mtu 1500 && tc qdisc add dev lo root tbf rate 16mbit burst 16k latency 50ms || fail "lo cannot be shaped"
+profile waits run.steps=1000000 run.timeout=20s train.micro_batches=4 train.learning_rate=0.0002 train.schedule=constant \
+    link.slow_delay=10ms model.hidden=128 model.ffn=256 anchor.host=c anchor.every=20 anchor.staleness=20 anchor.limit=200 anchor.rank=8 \
+    anchor.evaluate=no anchor.lifeboat=no anchor.mix=0
+printf '\n[host c]\nkind = local\nthreads = 1\n' >>"$TMP/waits.ini"
+used() { [ "$(kedge anchor waits --json | json 'j["anchor"]["used"] is not None')" = True ]; }
+first=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') last=$(taskset -cp $$ | sed 's/.*[-, ]//')
+[ "$first" != "$last" ] || echo "one processor for all of it: the anchor takes time away from the stages"
+taskset -c "$first" "$O/kedge" run "$TMP/waits.ini" --detach >"$TMP/out" 2>&1 || fail "$(cat "$TMP/out")"
+wait_for 60 used || fail "nothing is used: $(kedge anchor waits) $(kedge events waits)"
+taskset -apc "$last" "$(pid_of waits anchor)" >/dev/null
+
+# turns FILE PID SECONDS KIND… : one kind after the other; FILE gets kind, begin and end of each, by the wall clock in ns
+turns() {
+    python3 - "$@" <<'PYTHON'
+import os, signal, sys, time
+path, pid, seconds, kinds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
+with open(path, 'a') as out:
+    for kind in kinds:
+        os.kill(pid, signal.SIGCONT if kind == 'goes' else signal.SIGSTOP)
+        begin, end = time.time_ns(), time.monotonic() + seconds
+        while kind == 'slowed' and time.monotonic() < end - 0.2:
+            time.sleep(0.198)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.002)
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(max(0, end - time.monotonic()))
+        print(kind, begin, time.time_ns(), file=out)
+    os.kill(pid, signal.SIGCONT)
+PYTHON
 }
-# measure LABEL ONE OTHER : the next steps of both
-measure() {
-    one=$(($(step_of "$2") + 5)) other=$(($(step_of "$3") + 5))
-    wait_for 400 step_reached "$2" $((one + steps)) || fail "no steps: $(kedge status "$2")"
-    wait_for 400 step_reached "$3" $((other + steps)) || fail "no steps: $(kedge status "$3")"
-    sleep 2
-    a=$(median "$2" "$one" $((one + steps))) b=$(median "$3" "$other" $((other + steps)))
-    echo "$1,$a,$b,$(awk "BEGIN { printf \"%.4f\", $b / $a }")"
-}
-begin() {
-    kedge run "$TMP/$1.ini" --detach >"$TMP/out" 2>&1 || fail "$(cat "$TMP/out")"
-    wait_for 60 step_reached "$1" 30 || fail "$(kedge status "$1")"
-}
-for name in none control; do profile $name $common; done
-profile with $common anchor.host=c anchor.rank=16 anchor.mix=0
-printf '[host c]\nkind = local\nthreads = 1\n' >>"$TMP/with.ini"
-begin none
-begin control
-echo "what,median_step_ms_without,median_step_ms_with,ratio"
-measure "no anchor in either" none control
-kedge stop control >/dev/null
-begin with
-wait_for 60 step_reached with 60
-kedge anchor with --json | json '"delta share of full bf16 at lr 2e-5 every 20 steps,,,%.4f" % j["anchor"]["delta_share"]'
-kill -STOP "$(pid_of with anchor)"
-measure "anchor stopped" none with
-agent=$(pid_of with agent@c)
-kill -STOP "$agent" # nobody starts another
-kill -KILL "$(pid_of with anchor)"
-measure "anchor killed" none with
-kill -CONT "$agent"
-kedge stop with >/dev/null
-kedge stop none >/dev/null
+kinds=
+for round in $(seq "${ROUNDS:-6}"); do kinds="$kinds goes stopped goes slowed"; done
+turn=${TURN:-2.5}
+turns "$TMP/turns" "$(pid_of waits anchor)" "$turn" $kinds
+agent=$(pid_of waits agent@c)
+for round in 1 2; do
+    kill -STOP "$agent" # nobody starts another
+    kill -KILL "$(pid_of waits anchor)"
+    begin=$(date +%s%N)
+    sleep "$(awk "BEGIN { print 2 * $turn }")"
+    echo "killed $begin $(date +%s%N)" >>"$TMP/turns"
+    kill -CONT "$agent"
+    again() { new=$(pid_of waits anchor) && [ "$new" -gt 0 ] 2>/dev/null && lives "$new"; }
+    wait_for 60 again || fail "no anchor took the place of the dead one: $(kedge events waits)"
+    taskset -apc "$last" "$new" >/dev/null
+    sleep 1
+    turns "$TMP/turns" "$new" "$(awk "BEGIN { print 2 * $turn }")" goes
+done
+sleep 2
+kedge anchor waits --json | json '"snapshots %d, newest used after %.0f steps" % (j["anchor"]["snapshots"], j["anchor"]["staleness_steps"])' >"$TMP/said"
+kedge stop waits >/dev/null
+python3 - "$(run_folder waits)/run.db" "$TMP/turns" "$(cat "$TMP/said")" <<'PYTHON'
+import sqlite3, statistics, sys
+path, turns, said = sys.argv[1:]
+db = sqlite3.connect(f'file:{path}?mode=ro', uri=True)
+steps = db.execute("select began_wall_ns, step_ns from samples where kind = 0 and process = 'r0s1' order by step").fetchall()
+kinds, going = {}, 0
+for line in open(turns):
+    kind, begin, end = line.split()
+    times = [ns / 1e6 for began, ns in steps if began > int(begin) + 200_000_000 and began + ns < int(end)]
+    kinds.setdefault(kind, []).extend(times)
+    if kind == 'goes': # two halves that lie among each other
+        kinds.setdefault('goes, one half' if going % 2 else 'goes, other half', []).extend(times)
+        going += 1
+print('anchor,steps,median_ms,mean_ms,median_ratio,mean_ratio')
+def row(name, of, beside):
+    a, b = kinds.get(of), kinds.get(beside)
+    if a and b:
+        median, mean = statistics.median(a), statistics.fmean(a)
+        print(f'{name},{len(a)},{median:.3f},{mean:.3f},{median / statistics.median(b):.4f},{mean / statistics.fmean(b):.4f}')
+row('goes', 'goes', 'goes')
+row('goes (control: its halves)', 'goes, one half', 'goes, other half')
+for kind in ('stopped', 'slowed', 'killed'):
+    row(kind, kind, 'goes')
+row('goes beside no snapshots (stopped)', 'goes', 'stopped')
+print(said)
+PYTHON

@@ -79,7 +79,7 @@ static void bench_anchor(struct bench *b, const float *anchor)
     subspace_find(subspace, matrix, b->m, b->n, rank, 12, 1, start, &(struct subspace_result){left, right, b->singular});
     b->left = backend_tensor(&cpu, left, b->m * rank);
     b->right = backend_tensor(&cpu, right, b->n * rank);
-    b->basis = (struct filter_basis){rank, b->left, b->right, b->singular,
+    b->basis = (struct filter_basis){.rank = rank, .left = b->left, .right = b->right, .singular = b->singular, .energy =
                                      cpu.ops->sum_squares(cpu.device, matrix, b->m * b->n)};
     cpu.ops->free(cpu.device, matrix);
     subspace_free(subspace);
@@ -94,7 +94,7 @@ static struct filter_meters apply(struct bench *b, const float *gradient, const 
     float *g = backend_tensor(&cpu, gradient, count), *h = backend_tensor(&cpu, half, count);
     struct filter_meters meters;
     /* The half is lost: the output goes there, as in training. */
-    filter_apply(b->filter, b->state, b->basis.rank ? &b->basis : NULL, g, half ? h : NULL, mix, h, &meters);
+    filter_apply(b->filter, b->state, b->basis.rank || b->basis.whole ? &b->basis : NULL, g, half ? h : NULL, mix, h, &meters);
     backend_get(&cpu, out, h, count);
     cpu.ops->free(cpu.device, g);
     cpu.ops->free(cpu.device, h);
@@ -174,6 +174,16 @@ static void of_each_direction_by_itself(void **state)
         struct filter_meters meters = apply(&b, g, NULL, i % 2 ? 0.2 : 0.7, out);
         numbers_near(out, wanted.values, m * n, 2e-5, "%s", what);
         assert_true(fabs(meters.changed - of_the_filter(out, g, m * n, i % 2 ? 0.8 : 0.3)) < 1e-4 * meters.gradient);
+        if (i % 2) { /* the same when it came whole */
+            float *matrix = backend_tensor(&cpu, a, m * n);
+            bench_drop_basis(&b);
+            b.basis = (struct filter_basis){.whole = matrix, .energy = square(a, NULL, m * n)};
+            struct filter_meters again = apply(&b, g, NULL, 0.2, out);
+            numbers_near(out, wanted.values, m * n, 2e-5, "%s, whole", what);
+            assert_true(fabs(again.aligned - meters.aligned) < 1e-5 * sqrt(meters.gradient * meters.anchor));
+            assert_true(fabs(again.changed - meters.changed) < 1e-4 * meters.gradient);
+            cpu.ops->free(cpu.device, matrix);
+        }
         bench_close(&b);
         mem_free(a);
         mem_free(g);

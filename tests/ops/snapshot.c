@@ -328,16 +328,15 @@ static void strangers_are_refused(void **state)
     world_close(&w);
 }
 
-/* Directions wait whole and in order; what does not fit the stage is refused. */
-static void directions_wait_for_their_step(void **state)
+/* Directions, or whole gradients (rank 0), wait whole and in order; what does not fit the stage is refused. */
+static void check_waiting(int64_t rank)
 {
     struct stage_shape shape = shape_of(3, 2);
-    struct bases *bases = bases_new(&shape, 8, NULL, 0);
+    struct bases *bases = bases_new(&shape, rank, NULL, 0);
     struct matrix matrices[14];
     struct bases_set set;
     struct why why = {0};
     static uint8_t body[1 << 20];
-    (void)state;
     assert_int_equal(matrices_count(&shape), 14);
     matrices_list(&shape, matrices);
     for (uint64_t version = 1; version <= 3; version++)
@@ -347,10 +346,12 @@ static void directions_wait_for_their_step(void **state)
                                        .matrices = 14,
                                        .rows = (uint32_t)matrices[i].rows,
                                        .columns = (uint32_t)matrices[i].columns,
-                                       .rank = (uint16_t)matrices_rank(&matrices[i], 8),
-                                       .body = {body, (uint32_t)matrices_basis_bytes(&matrices[i], 8)}};
+                                       .rank = (uint16_t)matrices_rank(&matrices[i], rank),
+                                       .body = {body, (uint32_t)matrices_basis_bytes(&matrices[i], rank)}};
             struct wire_basis wrong = basis;
             wrong.rows++;
+            assert_int_equal(bases_put(bases, &wrong, &why), ERR_INVALID);
+            wrong = basis, wrong.rank = rank ? 0 : 8;
             assert_int_equal(bases_put(bases, &wrong, &why), ERR_INVALID);
             wrong = basis, wrong.matrix = 14;
             assert_int_equal(bases_put(bases, &wrong, &why), ERR_INVALID);
@@ -365,6 +366,13 @@ static void directions_wait_for_their_step(void **state)
     assert_true(bases_take(bases, 3, &set));
     bases_set_clear(&set);
     bases_free(bases);
+}
+
+static void directions_wait_for_their_step(void **state)
+{
+    (void)state;
+    check_waiting(8);
+    check_waiting(0);
 }
 
 /* Statistics of cuts wait with the directions of their version; what no codec of this stage could use is refused at once. */
@@ -383,7 +391,7 @@ static void statistics_wait_with_them(void **state)
         memcpy(body + 4 * i, &(float){(float)(RANK - i)}, sizeof(float));
     assert_int_equal(codec_state_bytes(&settings, CODEC_FORWARD), BYTES);
     for (int64_t rank = 0; rank <= 8; rank += 8) {
-        struct bases *bases = bases_new(&shape, rank, parts, 2);
+        struct bases *bases = bases_new(&shape, rank ? rank : -1, parts, 2);
         struct wire_statistics good = {.version = 5, .boundary = 3, .body = {body, BYTES}}, bad = good;
         bad.boundary = 2;
         assert_int_equal(bases_put_statistics(bases, &bad, &why), ERR_INVALID);

@@ -37,6 +37,12 @@ for filter in tikhonov wiener; do
     [ -s "$(run_folder $filter)/lifeboat/model.safetensors" ] || fail "$filter: no lifeboat"
 done
 
+# ---- gradients come back whole ----
+anchored whole anchor.filter=gradient anchor.returns=gradient anchor.mix=0.1
+kedge run "$TMP/whole.ini" --headless >"$TMP/out" 2>&1 || fail "whole: $(cat "$TMP/out")"
+[ "$(anchor_of whole '["used"] is not None and len(j["anchor"]["matrices"]) == 7 and j["anchor"]["spectra"] == []')" = True ] || fail "whole: $(kedge anchor whole --json)"
+[ "$(anchor_of whole '["cosine"] is not None and j["anchor"]["changed"] != 0 and j["anchor"]["validation_loss"] < 5.3')" = True ] || fail "whole: $(kedge anchor whole --json)"
+
 # ---- two replicas: what they have in common goes out, all their stages get the directions ----
 anchored two replicas.count=2 sync.every=10 anchor.filter=wiener
 kedge run "$TMP/two.ini" --headless >"$TMP/out" 2>&1 || fail "two: $(cat "$TMP/out")"

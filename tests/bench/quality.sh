@@ -13,26 +13,33 @@
 #   --seeds LIST  one run each, as in 1,2,3 (1)      --windows N  of the test text (768)
 #   --rate R      learning rate (0.001)              --batches N  micro-batches of 2,048 tokens in a step (4)
 #   --every N     steps between snapshots (10)       --staleness N  to the first use of what comes of them (20)
-#   --threads N   compute threads of a process (1)
+#   --threads N   compute threads of a process (1)   --cuts N     1, 3 or 5 of the model's six layers (3)
 #   --set SECTION.KEY=VALUE   one more setting, over what the rows say; may be given again
 #
 # A row is BASE[+anchor][+FILTER]: what crosses the cuts; statistics of the cuts by the anchor instead of live; gradients corrected by tikhonov,
-# wiener or shrink. Bases: dense, int8, int4, last (dense, and only the last stage is trained), mask, mask-late, mask-mean, topk, principal,
-# hybrid, subspace, subspace-late. The paper's own is mask+anchor+tikhonov. The second table, `robust`, is that row again with one thing
-# different: stale-N, every-N, rate-N (per cent), death (the anchor ends half way, for good), live (mask.rate 0.9 from half way on, then 0.98).
+# wiener, shrink, align, or with the anchor's own gradient (gradient). Bases: dense, int8, int4, last (dense, and only the last stage is
+# trained), mask, mask-late, mask-mean, topk, principal, hybrid, subspace, subspace-late. The paper's own is mask+anchor+tikhonov;
+# anchor-gradient-only trains with whole gradients of the anchor and nothing else once there are any. The second table, `robust`, is the
+# paper's again with one thing different: stale-N, every-N, rate-N (per cent), death (the anchor ends half way, for good), live (mask.rate 0.9 from half way on, then 0.98).
 set -eu
 O=${O:-build}
 case $O in /*) ;; *) O=$PWD/$O ;; esac
 data=$PWD/../shared/data
-steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1 more=
+steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1 cuts=3 more=
 while [ $# -gt 0 ]; do
     case $1 in
-    --steps | --until | --windows | --seeds | --rate | --batches | --every | --staleness | --threads) eval "${1#--}=\$2" ;;
+    --steps | --until | --windows | --seeds | --rate | --batches | --every | --staleness | --threads | --cuts) eval "${1#--}=\$2" ;;
     --set) more="$more $2" ;;
     *) break ;;
     esac
     shift 2
 done
+case $cuts in
+1) layers=3,3 frozen=3 letters='a b' ;;
+3) layers=2,1,1,2 frozen=4 letters='a b c d' ;;
+5) layers=1,1,1,1,1,1 frozen=5 letters='a b c d e f' ;;
+*) echo "--cuts $cuts: 1, 3 or 5"; exit 2 ;;
+esac
 [ -e "$data/base-mild/model.safetensors" ] || { echo "no $data/base-mild: nothing to adapt"; exit 77; }
 folder=$(mktemp -d "${TMPDIR:-/tmp}/kedge-quality.XXXXXX")
 export XDG_STATE_HOME="$folder/state"
@@ -76,12 +83,16 @@ settings() {
     tokens='boundary.reference=tokens boundary.context=4 boundary.rank=0' coded='mask.rate=0.9427' early='boundary.refresh=10 boundary.late=2'
     late='boundary.refresh=10 boundary.late=20' lr=$rate filter=none anchored=
     case $1 in *+anchor*) early= late= anchored="boundary.statistics=anchor" ;; esac
-    case $1 in *+shrink) filter=shrink ;; *+tikhonov) filter=tikhonov ;; *+wiener) filter=wiener ;; esac
+    case $1 in *+shrink | *+tikhonov | *+wiener | *+align | *+gradient) filter=${1##*+} ;; esac
+    case $filter in align) anchored="$anchored anchor.tau=0.55" ;; gradient) anchored="$anchored anchor.mix=0.15" ;; esac
     case ${1%%+*} in
     dense) echo boundary.codec=dense ;;
     int8 | int4) echo "boundary.codec=dense boundary.values=${1%%+*}" ;;
-    last) echo boundary.codec=dense train.frozen=4 ;;
+    last) echo boundary.codec=dense train.frozen=$frozen ;;
     mask) echo "boundary.codec=mask $tokens $early mask.rate=0.95" ;;
+    anchor-gradient-only)
+        filter=gradient anchored='anchor.returns=gradient anchor.mix=1 anchor.second_moment=corrected'
+        echo "boundary.codec=mask $tokens $early mask.rate=0.95" ;;
     mask-late) echo "boundary.codec=mask $tokens $late mask.rate=0.95" ;;
     mask-mean) lr=0.0003 && echo 'boundary.codec=mask boundary.reference=mean mask.rate=0.95' ;;
     topk | hybrid) echo "boundary.codec=${1%%+*} $tokens $early $coded" ;;
@@ -91,7 +102,7 @@ settings() {
     *) return 1 ;;
     esac
     case $filter in tikhonov | wiener) anchored="$anchored ." ;; esac
-    [ -z "$anchored" ] || echo "anchor.host=e anchor.every=$every anchor.staleness=$staleness anchor.limit=$((2 * (staleness + every)))" \
+    [ -z "$anchored" ] || echo "anchor.host=anchor anchor.every=$every anchor.staleness=$staleness anchor.limit=$((2 * (staleness + every)))" \
         "anchor.evaluate=no anchor.lifeboat=no ${anchored% .}"
     echo "anchor.filter=$filter anchor.rank=64 train.learning_rate=$lr"
 }
@@ -114,7 +125,7 @@ write_profile() {
     shift
     python3 - "$folder/$name.ini" "run.name=$name" "run.seed=$seed" "run.steps=$steps" "model.path=$data/base-mild" "data.path=$folder/*.txt" \
         data.validation=0.2467 "data.validation_windows=$windows" train.sequence=128 train.micro_batch=16 "train.micro_batches=$batches" \
-        train.warmup=8 train.weight_decay=0.01 train.clip=1 "train.evaluate_every=$until" pipeline.stages=4 pipeline.layers=2,1,1,2 "$@" <<'PYTHON'
+        train.warmup=8 train.weight_decay=0.01 train.clip=1 "train.evaluate_every=$until" pipeline.stages=$((cuts + 1)) pipeline.layers=$layers "$@" <<'PYTHON'
 import sys
 sections = {}
 for word in sys.argv[2:]:
@@ -125,8 +136,8 @@ with open(sys.argv[1], 'w') as out:
     for section, lines in sections.items():
         print(f'[{section}]', *(f'{key} = {value}' for key, value in lines.items()), sep='\n', file=out)
 PYTHON
-    hosts='a b c d'
-    case " $* " in *" anchor.host=e "*) hosts="$hosts e" ;; esac
+    hosts=$letters
+    case " $* " in *" anchor.host=anchor "*) hosts="$hosts anchor" ;; esac
     for host in $hosts; do printf '[host %s]\nkind = local\nthreads = %s\n' $host "$threads"; done >>"$folder/$name.ini"
 }
 
@@ -149,7 +160,7 @@ half_way() {
         await "$2" 0 $(($3 * 3 / 4)) && "$O/kedge" set "$2" mask.rate=0.98 >/dev/null ;;
     death)
         await "$2" 0 $(($3 / 2))
-        stopped=$(pid_of "$2" agent@e)
+        stopped=$(pid_of "$2" agent@anchor)
         kill -STOP "$stopped" && kill -KILL "$(pid_of "$2" anchor)" ;;
     esac
 }

@@ -224,8 +224,8 @@ static int add_pair_plain(struct document *d, const struct pair *pair, const cha
 static int read_pair(const json_t *json, const struct pair *pair, enum chat_template template, struct document *d,
                      struct why *why)
 {
-    const char *question, *more, *answer;
-    size_t question_bytes, more_bytes = 0, answer_bytes;
+    const char *question = NULL, *more = NULL, *answer = NULL;
+    size_t question_bytes = 0, more_bytes = 0, answer_bytes = 0;
     char *both = NULL;
     int err = text_of(json, pair->question, &question, &question_bytes, why);
     if (err == 0)
@@ -253,8 +253,8 @@ static int read_pair(const json_t *json, const struct pair *pair, enum chat_temp
 
 static int read_object(const json_t *json, enum chat_template template, struct document *d, struct why *why)
 {
-    const char *text;
-    size_t bytes;
+    const char *text = NULL;
+    size_t bytes = 0;
     d->end_token = template == CHAT_PLAIN;
     if (json_object_get(json, "messages"))
         return read_messages(json, template, d, why);

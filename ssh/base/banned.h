@@ -9,13 +9,14 @@
  * declaration. */
 int rand(void) __attribute__((error("use hash_random, or a stream of its own")));
 void srand(unsigned seed) __attribute__((error("use hash_random, or a stream of its own")));
+char *gets(char *line) __attribute__((error("it cannot be told how much room there is")));
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#pragma GCC poison strcpy strcat strncat sprintf vsprintf gets strtok atoi atol atof asctime ctime gmtime localtime
+#pragma GCC poison strcpy strcat strncat sprintf vsprintf strtok atoi atol atof asctime ctime gmtime localtime
 #pragma GCC poison tmpnam mktemp
 
 #endif

@@ -93,6 +93,15 @@ static void on_library_disconnect(LIBSSH2_SESSION *ssh, int reason, const char *
         text_harmless(message, (size_t)bytes, session->goodbye, sizeof session->goodbye);
 }
 
+static void set_callback(LIBSSH2_SESSION *ssh, int kind, void (*callback)(void))
+{
+#if LIBSSH2_VERSION_NUM >= 0x010b01
+    libssh2_session_callback_set2(ssh, kind, callback);
+#else /* it takes a void pointer, which C does not convert functions to: by way of a number */
+    libssh2_session_callback_set(ssh, kind, (void *)(uintptr_t)callback);
+#endif
+}
+
 const char *session_error(struct session *session)
 {
     static char shown[300];
@@ -532,10 +541,9 @@ struct session *session_new(struct loop *loop, struct road *road, const struct s
     if (!session->ssh)
         BUG("the SSH library has no memory for a session");
     libssh2_session_set_blocking(session->ssh, 0);
-    /* The library takes its callbacks as void pointers, which C does not convert functions to: by way of a number. */
-    libssh2_session_callback_set(session->ssh, LIBSSH2_CALLBACK_SEND, (void *)(uintptr_t)on_library_send);
-    libssh2_session_callback_set(session->ssh, LIBSSH2_CALLBACK_RECV, (void *)(uintptr_t)on_library_receive);
-    libssh2_session_callback_set(session->ssh, LIBSSH2_CALLBACK_DISCONNECT, (void *)(uintptr_t)on_library_disconnect);
+    set_callback(session->ssh, LIBSSH2_CALLBACK_SEND, (void (*)(void))on_library_send);
+    set_callback(session->ssh, LIBSSH2_CALLBACK_RECV, (void (*)(void))on_library_receive);
+    set_callback(session->ssh, LIBSSH2_CALLBACK_DISCONNECT, (void (*)(void))on_library_disconnect);
     session->timer = loop_timer_new(loop, on_deadline, session);
     session->phase = SESSION_CONNECTING;
     session_set_deadline(session, settings->greet_ns);

@@ -9,17 +9,17 @@
  */
 #include <cpuid.h>
 #include <float.h>
-#include <immintrin.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "gpu/cpu/amx.h"
 #include "gpu/cpu/kernels.h"
 #include "gpu/cpu/kernels_soften.h"
 
 enum {
-    DEPTH = 32,          /* bf16 of a tile's row */
-    TILE = 16,           /* rows of a tile, and fp32 of its row */
+    DEPTH = AMX_DEPTH,
+    TILE = AMX_TILE,
     PAIRS = BLOCK / 2,
     PERMIT = 0x1023,     /* arch_prctl: may this process use … */
     TILE_DATA = 18,      /* … the registers of tiles? */
@@ -33,33 +33,12 @@ bool amx_runs(void)
     return d & AMX_BF16 && __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, PERMIT, TILE_DATA) == 0;
 }
 
-struct tile_setting {
-    uint8_t palette, start, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-/* Tiles 0–3 are sums, 4 and 5 of a, 6 and 7 of b; all are whole. What was set before is oneDNN's business and comes back. */
-static void tiles_begin(struct tile_setting *before)
-{
-    struct tile_setting setting = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        setting.row_bytes[i] = 64;
-        setting.rows[i] = TILE;
-    }
-    _tile_storeconfig(before);
-    _tile_loadconfig(&setting);
-}
-
-static void tiles_end(const struct tile_setting *before)
-{
-    _tile_loadconfig(before);
-}
-
-/* c[rows][columns] (+)= a · b; rows and columns are multiples of 32, and so is the depth. */
+/* Tiles 0–3 are sums, 4 and 5 of a, 6 and 7 of b.
+ * c[rows][columns] (+)= a · b; rows and columns are multiples of 32, and so is the depth. */
 static void product(float *c, int64_t c_row, const uint16_t *a, int64_t a_row, const uint32_t *b, int64_t b_row, int64_t rows,
                     int64_t columns, int64_t depth, bool accumulate)
 {
+    amx_written();
     for (int64_t i = 0; i < rows; i += 2 * TILE)
         for (int64_t j = 0; j < columns; j += 2 * TILE) {
             float *to = c + i * c_row + j;
@@ -232,8 +211,8 @@ static void forward(const struct attention *a, int64_t sequence, int64_t kv_head
     struct forward_scratch x = {.k = cut(&at, blocks * area * 2), .v_turned = cut(&at, blocks * area * 2), .rows = cut(&at, area * 2),
                                 .q_pairs = cut(&at, area * 2), .p_pairs = cut(&at, BLOCK * BLOCK * 2), .p = cut(&at, BLOCK * BLOCK * 2),
                                 .s = cut(&at, BLOCK * BLOCK * 4), .o = cut(&at, area * 4)};
-    struct tile_setting before;
-    tiles_begin(&before);
+    struct amx_setting before;
+    amx_begin(&before);
     for (int64_t block = 0; block < blocks; block++) {
         int64_t offset = (sequence * a->tokens + block * BLOCK) * a->kv_stride + kv_head * d, rows = rows_of_block(a->tokens, block);
         load_rows(x.k + block * area, a->k + offset, a->kv_stride, rows, d, padded, 1);
@@ -243,7 +222,7 @@ static void forward(const struct attention *a, int64_t sequence, int64_t kv_head
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t block = 0; block < blocks; block++)
             forward_block(a, sequence, head, block, &x);
-    tiles_end(&before);
+    amx_end(&before);
 }
 
 /* ---- backward: the same ---- */
@@ -324,8 +303,8 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
         .q_turned = cut(&at, area * 2), .q_woven = cut(&at, area * 2), .d_o_turned = cut(&at, area * 2),
         .d_o_woven = cut(&at, area * 2), .dq = cut(&at, area * 4), .s = cut(&at, tile * 4), .ds = cut(&at, tile * 4),
         .p = cut(&at, tile * 2), .dp = cut(&at, tile * 2), .dp_pairs = cut(&at, tile * 2)};
-    struct tile_setting before;
-    tiles_begin(&before);
+    struct amx_setting before;
+    amx_begin(&before);
     memset(x.dk, 0, (size_t)(blocks * area) * sizeof *x.dk);
     memset(x.dv, 0, (size_t)(blocks * area) * sizeof *x.dv);
     for (int64_t block = 0; block < blocks; block++) {
@@ -342,7 +321,7 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
         memcpy(a->dk + to, x.dk + r * padded, (size_t)d * sizeof *x.dk);
         memcpy(a->dv + to, x.dv + r * padded, (size_t)d * sizeof *x.dv);
     }
-    tiles_end(&before);
+    amx_end(&before);
 }
 
 const struct attention_half_kernels amx_attention = {.scratch_bytes = scratch_bytes, .forward = forward, .backward = backward};

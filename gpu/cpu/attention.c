@@ -11,7 +11,7 @@ static int64_t attention_scratch(int64_t d)
 
 static void attention_by_half(struct device *device, const struct attention *a, bool forward)
 {
-    const struct attention_half_kernels *kernels = device->attention_half;
+    const struct attention_half_kernels *kernels = &amx_attention;
     int64_t bytes = (kernels->scratch_bytes(a) + 63) / 64 * 64;
     uint8_t *scratch = cpu_scratch(device, (size_t)(device->threads * bytes));
 #pragma omp parallel for num_threads(cpu_threads_for(device, a->sequences * a->tokens * a->heads * a->d)) schedule(dynamic)
@@ -36,7 +36,7 @@ void attention_forward(struct device *device, float *o, float *log_sum, const fl
                                 .q_stride = q_stride,
                                 .kv_stride = kv_stride,
                                 .starts = starts};
-    if (half && device->attention_half) {
+    if (half && device->kernels->amx) {
         attention_by_half(device, &a, true);
         return;
     }
@@ -74,7 +74,7 @@ void attention_backward(struct device *device, float *dq, float *dk, float *dv, 
                                 .q_stride = q_stride,
                                 .kv_stride = kv_stride,
                                 .starts = starts};
-    if (half && device->attention_half) {
+    if (half && device->kernels->amx) {
         attention_by_half(device, &a, false);
         return;
     }

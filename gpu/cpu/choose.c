@@ -19,19 +19,27 @@ static bool runs_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+static bool runs_amx(void)
+{
+    return runs_avx512() && amx_runs();
+}
+
 static const struct {
     struct kernels kernels;
     bool (*runs)(void);
 } sets[] = {
     /* best first */
+    {{"amx", &vector_kernels_avx512, &layer_kernels_avx512, &attention_kernels_avx512, &mask_kernels_avx512,
+      &pack_kernels_avx512, &levels_kernels_avx512, true},
+     runs_amx},
     {{"avx512", &vector_kernels_avx512, &layer_kernels_avx512, &attention_kernels_avx512, &mask_kernels_avx512,
-      &pack_kernels_avx512, &levels_kernels_avx512},
+      &pack_kernels_avx512, &levels_kernels_avx512, false},
      runs_avx512},
     {{"avx2", &vector_kernels_avx2, &layer_kernels_avx2, &attention_kernels_avx2, &mask_kernels_avx2, &pack_kernels_avx2,
-      &levels_kernels_avx2},
+      &levels_kernels_avx2, false},
      runs_avx2},
     {{"base", &vector_kernels_base, &layer_kernels_base, &attention_kernels_base, &mask_kernels_base, &pack_kernels_base,
-      &levels_kernels_base},
+      &levels_kernels_base, false},
      runs_base},
 };
 

@@ -34,7 +34,6 @@ static int cpu_open(struct device **out, int threads, struct why *why)
     struct device *device = mem_new(sizeof *device);
     device->threads = threads ? threads : cpu_cores();
     device->kernels = kernels_choose(wanted_isa);
-    device->attention_half = strcmp(device->kernels->isa, "avx512") == 0 && amx_runs() ? &amx_attention : NULL;
     char library[40];
     snprintf(device->description, sizeof device->description, "cpu: %s, %d thread%s%s, %s", device->kernels->isa,
              device->threads, device->threads == 1 ? "" : "s",

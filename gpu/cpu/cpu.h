@@ -16,7 +16,6 @@
 struct device {
     int threads;
     const struct kernels *kernels;
-    const struct attention_half_kernels *attention_half; /* amx.c; NULL where this processor has no such unit */
     char description[120];
     void *scratch; /* of one op call; grows to the largest that was asked for */
     size_t scratch_bytes;
@@ -26,7 +25,7 @@ struct device {
     struct products *products; /* product.c; NULL before the first */
 };
 
-/* For tests: devices opened from now on use this instruction set ("base", "avx2", "avx512"; NULL = the best). ERR_ABSENT
+/* For tests: devices opened from now on use this instruction set ("base", "avx2", "avx512", "amx"; NULL = the best). ERR_ABSENT
  * when this machine does not have it. Exported by kedge-cpu.so. */
 int cpu_use_isa(const char *isa);
 
@@ -54,6 +53,10 @@ struct product_shape {
 /* c = op(a)·op(b); false where gemm is better at it. */
 bool product_make(struct device *device, float *c, const uint16_t *a, const uint16_t *b, const struct product_shape *shape);
 void product_close(struct device *device);
+
+/* amx_product.c, where there is such a unit: each operand in bf16 (half) or fp32, not a in bf16 and b in fp32 */
+void amx_product(struct device *device, float *c, const void *a, const void *b, const struct product_shape *shape, bool half_a,
+                 bool half_b, bool accumulate);
 
 /* vector.c */
 void vector_halve(struct device *device, uint16_t *to, const float *from, int64_t count);

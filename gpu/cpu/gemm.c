@@ -43,11 +43,22 @@ static void must_succeed(const char *call, dnnl_status_t status, int64_t m, int6
             (long long)k, (long long)lda, (long long)ldb, (long long)ldc);
 }
 
+/* The matrix unit's tiles are filled up with zeros, so narrow products are not for it. */
+static bool gemm_by_tiles(const struct device *device, int64_t m, int64_t n, int64_t k)
+{
+    return device->kernels->amx && m >= 16 && n >= 16 && k >= 16 && m * n * k >= SMALL;
+}
+
 void gemm_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
                  int64_t lda, int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate)
 {
     if (gemm_is_empty(c, m, n, k, ldc, accumulate))
         return;
+    const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
+    if (gemm_by_tiles(device, m, n, k)) {
+        amx_product(device, c, a, b, &shape, false, false, accumulate);
+        return;
+    }
     threads_set(m * n * k < SMALL ? 1 : device->threads);
     dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                       accumulate ? 1.0f : 0.0f, c, ldc);
@@ -90,6 +101,11 @@ void gemm_words(struct device *device, float *c, const float *a, const uint16_t 
 {
     if (gemm_is_empty(c, m, n, k, ldc, accumulate))
         return;
+    if (gemm_by_tiles(device, m, n, k)) {
+        const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
+        amx_product(device, c, a, b, &shape, false, true, accumulate);
+        return;
+    }
     float *scratch = cpu_scratch(device, gemm_piece_bytes(n, k, transpose_b));
     gemm_in_pieces(device, c, a, b, scratch, m, n, k, lda, ldb, ldc, transpose_a, transpose_b, accumulate);
 }
@@ -98,7 +114,7 @@ const char *gemm_half_is_slow(const struct device *device)
 {
     if (!dnnl_gemm_bf16bf16f32)
         return "this oneDNN does not export dnnl_gemm_bf16bf16f32";
-    if (strcmp(device->kernels->isa, "avx512") != 0 || !__builtin_cpu_supports("avx512bf16"))
+    if (device->kernels->vector != &vector_kernels_avx512 || !__builtin_cpu_supports("avx512bf16"))
         return "this processor has neither AVX-512 BF16 nor AMX";
     return NULL;
 }
@@ -117,6 +133,10 @@ void gemm_half(struct device *device, float *c, const uint16_t *a, const uint16_
         return;
     }
     const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
+    if (gemm_by_tiles(device, m, n, k)) {
+        amx_product(device, c, a, b, &shape, true, true, accumulate);
+        return;
+    }
     if (!accumulate && m * n * k >= SMALL && product_make(device, c, a, b, &shape))
         return;
     threads_set(m * n * k < SMALL ? 1 : device->threads);

@@ -124,13 +124,14 @@ extern const struct pack_kernels pack_kernels_base, pack_kernels_avx2, pack_kern
 extern const struct levels_kernels levels_kernels_base, levels_kernels_avx2, levels_kernels_avx512;
 
 struct kernels {
-    const char *isa; /* "base", "avx2", "avx512" */
+    const char *isa; /* "base", "avx2", "avx512", "amx" */
     const struct vector_kernels *vector;
     const struct layer_kernels *layer;
     const struct attention_kernels *attention;
     const struct mask_kernels *mask;
     const struct pack_kernels *pack;
     const struct levels_kernels *levels;
+    bool amx; /* there is a matrix unit: amx*.c */
 };
 
 /* The best set that this machine runs, or the named one; NULL when it cannot run that one. */

@@ -60,7 +60,10 @@ struct ops {
 
     /* ---- matrix products ---- */
     /* c[m,n] (+)= op(a)[m,k] · op(b)[k,n]. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k].
-     * lda, ldb, ldc are the row strides of the stored matrices. accumulate adds to c. */
+     * lda, ldb, ldc are the row strides of the stored matrices. accumulate adds to c.
+     * At the ends of the range: what is smaller than 2^-126 may count as 0, also as a part of a number or of a product, which is an error
+     * of at most 2^-124 · (|a| + |b| + 1) for each a·b; beyond 2^128 − 2^119 a number may count as infinite; and what is not finite makes
+     * infinity or NaN of every sum that it is in, of no other. */
     void (*matmul)(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t lda,
                    int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate);
     /* The same of operands in bf16; sums are in fp32. */

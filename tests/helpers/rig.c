@@ -56,12 +56,12 @@ static int rig_use_isa(const char *isa)
     return status;
 }
 
-int rig_isas(const char *names[3])
+int rig_isas(const char *names[RIG_ISAS])
 {
-    static const char *const all[] = {"base", "avx2", "avx512"};
+    static const char *const all[RIG_ISAS] = {"base", "avx2", "avx512", "amx"};
     int count = 0;
     rig_ops();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < RIG_ISAS; i++)
         if (rig_use_isa(all[i]) == 0)
             names[count++] = all[i];
     rig_use_isa(NULL);
@@ -89,7 +89,7 @@ void rig_close(struct rig *rig)
 
 void rig_each(void (*test)(struct rig *rig))
 {
-    const char *names[3];
+    const char *names[RIG_ISAS];
     int count = rig_isas(names);
     for (int i = 0; i < count; i++)
         for (int threads = 1; threads <= 2; threads++) {

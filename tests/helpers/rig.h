@@ -7,6 +7,8 @@
 
 #include "gpu/math/ops.h"
 
+enum { RIG_ISAS = 4 };
+
 struct rig {
     const struct ops *ops;
     struct device *device;
@@ -20,7 +22,7 @@ const struct ops *rig_ops(void);
 /* Folder that has kedge-cpu.so: $O, or found beside the test program. */
 const char *rig_folder(void);
 /* Names of the instruction sets that run here; returns their number. */
-int rig_isas(const char *names[3]);
+int rig_isas(const char *names[RIG_ISAS]);
 
 void rig_open(struct rig *rig, const char *isa, int threads);
 void rig_close(struct rig *rig);

@@ -18,6 +18,7 @@ static const struct {
     {1, 1, 1, 0},    {1, 17, 5, 3},    {13, 1, 64, 0},    {7, 9, 1, 2},
     {64, 64, 64, 0}, {33, 65, 129, 5}, {128, 48, 300, 0}, {5, 260, 31, 1},
     {200, 96, 70, 0}, {3, 700, 900, 2}, /* large enough for primitives; more bf16 than is made fp32 at a time */
+    {66, 40, 530, 3}, {16, 310, 75, 0}, /* several blocks of depth of the matrix unit; tiles that hang over on all sides */
 };
 
 /* What an operand in bf16 is: the words, and `x` itself becomes what they say. */

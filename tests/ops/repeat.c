@@ -124,7 +124,7 @@ static float *result_of(struct rig *rig, size_t subject)
 static void test_repeat(void **state)
 {
     (void)state;
-    const char *isas[3];
+    const char *isas[RIG_ISAS];
     int isa_count = rig_isas(isas);
     for (int i = 0; i < isa_count; i++) {
         struct rig devices[3];

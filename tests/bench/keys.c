@@ -1,7 +1,10 @@
 /*
  * From a key to its change on the terminal: the real console on a pseudo terminal, while 1,000 processes report once a second over a road of
  * 200 ms there and back, and while that road is dead. A line is: name value unit (what it is).
+ *
+ * With arguments STATE HOST:RUN CUT the road is what the caller has made (keys_ssh.sh): SSH.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -21,14 +24,17 @@ static void measure(struct crowd *crowd, const char *what)
     fflush(stdout);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
-    struct crowd *crowd = crowd_begin(1000, 10, 100 * CLOCK_MS, 50, 200);
+    const struct crowd_far far = {.state = count > 3 ? arguments[1] : "", .attach = count > 3 ? arguments[2] : "",
+                                  .cut = count > 3 ? arguments[3] : ""};
+    bool ssh = count > 3;
+    struct crowd *crowd = crowd_begin(1000, 10, ssh ? 0 : 100 * CLOCK_MS, 50, 200, ssh ? &far : NULL);
     crowd_rest(crowd, 3 * CLOCK_SECOND);
-    measure(crowd, "1000_processes");
+    measure(crowd, ssh ? "1000_processes_ssh" : "1000_processes");
     crowd_fall_silent(crowd);
     crowd_rest(crowd, 4 * CLOCK_SECOND);
-    measure(crowd, "dead_road");
+    measure(crowd, ssh ? "dead_ssh" : "dead_road");
     crowd_end(crowd);
     return 0;
 }

@@ -26,7 +26,8 @@
 #define LETTERS 64
 
 struct crowd {
-    char state[200], folder[300];
+    const struct crowd_far *far;
+    char state[400], folder[500];
     pid_t scheduler, console;
     int terminal;
     char seen[SEEN]; /* the newest of what the console wrote */
@@ -173,7 +174,12 @@ int crowd_measure(struct crowd *crowd, int count, uint64_t *took, int most)
 
 void crowd_fall_silent(struct crowd *crowd)
 {
-    kill(crowd->scheduler, SIGSTOP);
+    if (crowd->far && system(crowd->far->cut) != 0) {
+        fprintf(stderr, "'%s' failed\n", crowd->far->cut);
+        exit(1);
+    }
+    if (!crowd->far)
+        kill(crowd->scheduler, SIGSTOP);
 }
 
 /* ---- life ---- */
@@ -183,7 +189,9 @@ static void make_folder(struct crowd *crowd)
     static const char ini[] = "[run]\nname = sea\ntimeout = 6s\n[data]\npath = none\n[host a]\nkind = local\n";
     const char *folder = getenv("TMPDIR");
     snprintf(crowd->state, sizeof crowd->state, "%.150s/kedge-crowd.XXXXXX", folder && *folder ? folder : "/tmp");
-    if (!mkdtemp(crowd->state))
+    if (crowd->far)
+        snprintf(crowd->state, sizeof crowd->state, "%s", crowd->far->state);
+    else if (!mkdtemp(crowd->state))
         exit(1);
     snprintf(crowd->folder, sizeof crowd->folder, "%s/kedge/sea", crowd->state);
     struct why why = {0};
@@ -201,16 +209,18 @@ static void be_console(const struct crowd *crowd)
 {
     const char *build = getenv("O");
     char *program = mem_format("%s/kedge", build ? build : "build");
-    setenv("XDG_STATE_HOME", crowd->state, 1);
+    if (!crowd->far)
+        setenv("XDG_STATE_HOME", crowd->state, 1);
     setenv("TERM", "screen-256color", 1);
     setenv("LC_ALL", "C.UTF-8", 1);
-    execl(program, "kedge", "attach", "sea", (char *)NULL);
+    execl(program, "kedge", "attach", crowd->far ? crowd->far->attach : "sea", (char *)NULL);
     _exit(127);
 }
 
-struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns)
+struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns, const struct crowd_far *far)
 {
     struct crowd *crowd = mem_new(sizeof *crowd);
+    crowd->far = far;
     struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
     struct stat there;
     make_folder(crowd);
@@ -241,7 +251,7 @@ void crowd_end(struct crowd *crowd)
     waitpid(crowd->scheduler, NULL, 0);
     waitpid(crowd->console, NULL, 0);
     close(crowd->terminal);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    for (size_t i = 0; i < (crowd->far ? 0 : sizeof files / sizeof *files); i++) {
         char *path = mem_format("%s/%s", crowd->state, files[i]);
         remove(path);
         mem_free(path);

@@ -9,13 +9,19 @@
 
 struct crowd;
 
-/* $O/kedge attach, 80 × 24 … `rows` × `columns`; delay_ns is one way. Exits with a sentence when something is missing. */
-struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns);
+struct crowd_far { /* the console sees the run over SSH */
+    const char *state;  /* the far host's state folder: the scheduler is played there, and nothing of it is removed */
+    const char *attach; /* HOST:RUN */
+    const char *cut;    /* a shell command after which nothing comes through any more */
+};
+
+/* $O/kedge attach, 80 × 24 … `rows` × `columns`; delay_ns is one way; far NULL = the run is here. Exits with a sentence when something is missing. */
+struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns, const struct crowd_far *far);
 /* Type this text; until `words` (UTF-8) are among what the console writes from now on: nanoseconds, UINT64_MAX after limit_ns. */
 uint64_t crowd_press(struct crowd *crowd, const char *keys, const char *words, uint64_t limit_ns);
 /* Read what the console writes for so long. */
 void crowd_rest(struct crowd *crowd, uint64_t ns);
-/* From now on the scheduler says nothing and reads nothing, its road stands. */
+/* From now on the scheduler says nothing and reads nothing, its road stands; a far one is cut off. */
 void crowd_fall_silent(struct crowd *crowd);
 /* How long a key takes: `count` letters on the command prompt of each of the views Run, Links, Hosts, Knobs and Events, none of which can
  * be among the rows. Sorted; returns how many. */

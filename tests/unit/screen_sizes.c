@@ -90,27 +90,31 @@ static void a_thousand(void **unused)
     sweep(1000, 10);
 }
 
-/* Each of the 30,000 sizes once, the views by turns: with eight processes, and with SWEEP=1 in the environment with every number of them,
- * which takes minutes under sanitizers. SWEEP=2 … 8 gives each size another view. */
+/* Each of the 30,000 sizes once, the views by turns. */
+static void sweep_all(int processes, int stages, int turn)
+{
+    struct view view;
+    fleet_view(&view, processes, stages, processes > 64 ? 2 : 20);
+    for (int rows = 1; rows <= 100; rows++)
+        for (int columns = 1; columns <= 300; columns++) {
+            struct surface surface;
+            view.panel = (enum panel)((rows + columns + turn) % PANEL_COUNT);
+            surface_init(&surface, rows, columns, columns % 3 == 0);
+            view_draw(&view, &surface, FLEET_NOW, FLEET_WALL);
+            surface_clear(&surface);
+        }
+    view_clear(&view);
+}
+
+/* With eight processes; with SWEEP=NUMBER in the environment with that many, and every view at every size: 240,000 pictures, which takes
+ * minutes under sanitizers. */
 static void every_size(void **unused)
 {
-    static const struct { int processes, stages; } fleets[] = {{8, 4}, {0, 1}, {1, 1}, {64, 8}, {1000, 10}};
     const char *sweep = getenv("SWEEP");
-    int turn = sweep ? (int)strtol(sweep, NULL, 10) & 7 : 0;
+    int processes = sweep ? (int)strtol(sweep, NULL, 10) : 8, stages = processes <= 1 ? 1 : processes == 8 ? 4 : processes == 64 ? 8 : 10;
     (void)unused;
-    for (size_t i = 0; i < (sweep ? sizeof fleets / sizeof *fleets : 1); i++) {
-        struct view view;
-        fleet_view(&view, fleets[i].processes, fleets[i].stages, fleets[i].processes > 64 ? 2 : 20);
-        for (int rows = 1; rows <= 100; rows++)
-            for (int columns = 1; columns <= 300; columns++) {
-                struct surface surface;
-                view.panel = (enum panel)((rows + columns + turn) % PANEL_COUNT);
-                surface_init(&surface, rows, columns, columns % 3 == 0);
-                view_draw(&view, &surface, FLEET_NOW, FLEET_WALL);
-                surface_clear(&surface);
-            }
-        view_clear(&view);
-    }
+    for (int turn = 0; turn < (sweep ? PANEL_COUNT : 1); turn++)
+        sweep_all(processes, stages, turn);
 }
 
 static void the_same_state_gives_the_same_picture(void **unused)

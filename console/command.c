@@ -71,7 +71,7 @@ static const struct command commands[] = {
                    "With HOST: the run whose scheduler is on that host, from any machine that may log in there with ssh: "
                    "HOST is anything that ssh understands. The other commands take HOST:RUN, too. A lost road is said, "
                    "with its age, and dialled again until you leave.\n\n"
-                   "The screen begins with VIEW (run, links, anchor, hosts, knobs, events or profiles; default run). It shows the record of a "
+                   "The screen begins with VIEW (runs, run, links, anchor, hosts, knobs, events or profiles; default run). It shows the record of a "
                    "run that is over, too. --once prints one view of it as text, "
                    "80 columns wide and 24 lines high unless COLUMNS and LINES say otherwise.",
     },

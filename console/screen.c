@@ -465,11 +465,20 @@ static enum panel panel_of(const struct args *args, struct why *why)
 {
     if (args->word_count < 2)
         return PANEL_RUN;
-    for (int panel = PANEL_RUN; panel < PANEL_COUNT; panel++)
+    for (int panel = PANEL_RUNS; panel < PANEL_COUNT; panel++)
         if (strcasecmp(args->words[1], keys_panel_name((enum panel)panel)) == 0)
             return (enum panel)panel;
-    why_set(why, ERR_INVALID, "there is no view '%.40s': say run, links, anchor, hosts, knobs, events or profiles", args->words[1]);
+    why_set(why, ERR_INVALID, "there is no view '%.40s': say runs, run, links, anchor, hosts, knobs, events or profiles", args->words[1]);
     return PANEL_COUNT;
+}
+
+/* What the first view shows that comes from no road. */
+static void begin_view(struct screen *screen, enum panel panel)
+{
+    screen->view.panel = panel;
+    list_runs(screen);
+    if (panel == PANEL_PROFILES)
+        desk_grant(&screen->view, &(struct wish){.kind = WISH_PROFILES});
 }
 
 bool screen_is_wanted(const struct args *args, const struct style *style)
@@ -501,9 +510,7 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     }
     screen->view.mouse = preferences.mouse;
     terminal_mouse(screen->terminal, preferences.mouse);
-    if (run[0])
-        screen->view.panel = panel;
-    list_runs(screen);
+    begin_view(screen, run[0] ? panel : PANEL_RUNS);
     terminal_size(screen->terminal, &rows, &columns);
     surface_init(&screen->surface, rows, columns, style->ascii);
     screen->keys = loop_watch_new(loop, STDIN_FILENO, on_keys, screen);
@@ -564,7 +571,7 @@ int screen_once(const char *run, const struct args *args, const struct style *st
         goto end_screen;
     }
     client_wait(screen->client, is_recalled, screen, 10 * CLOCK_SECOND, &(struct why){0}); /* what is not there by then is not drawn */
-    screen->view.panel = panel;
+    begin_view(screen, panel);
     surface_init(&screen->surface, rows, columns, style->ascii);
     draw(screen);
     read_log(screen);

@@ -9,17 +9,20 @@ profile sea run.steps=60 train.evaluate_every=10 train.micro_batches=4 anchor.ho
 printf '[host c]\nkind = local\nthreads = 1\n' >>"$TMP/sea.ini"
 kedge run "$TMP/sea.ini" --headless >"$TMP/out" 2>&1 || fail "the run: $(cat "$TMP/out")"
 
-is_same() { picture >"$TMP/shown" && cmp -s "$TMP/once" "$TMP/shown"; }
+once() { env LANG="$language" COLUMNS="$columns" LINES="$rows" "$O/kedge" attach sea "$view" --once >"$TMP/once" 2>"$TMP/err" || fail "--once of $what: $(cat "$TMP/err")"; }
+is_same() { picture >"$TMP/shown" && cmp -s "$TMP/once" "$TMP/shown" && return; [ "$view" != runs ] || once; cmp -s "$TMP/once" "$TMP/shown"; } # runs have ages
 colours() { coloured | grep -q "$(printf '\033\[[0-9;]*[34][0-8]\(;[0-9;]*\)\{0,1\}m')"; }
 
 # shown COLUMNS ROWS LANG ENVIRONMENT : each view by its key, in one terminal of that size, beside what --once prints
 shown() {
+    columns=$1 rows=$2 language=$3 number=0
     open_terminal "$1" "$2" "env LANG=$3 $4 $O/kedge attach sea"
-    for view in run links anchor hosts knobs events; do
+    for view in runs run links anchor hosts knobs events profiles; do
         what="$view at $1 x $2, LANG=$3 $4"
-        env LANG="$3" COLUMNS="$1" LINES="$2" "$O/kedge" attach sea "$view" --once >"$TMP/once" 2>"$TMP/err" || fail "--once of $what: $(cat "$TMP/err")"
+        once
         [ "$(wc -l <"$TMP/once")" = "$2" ] || fail "--once of $what has $(wc -l <"$TMP/once") lines"
-        case $view in run) press 1 ;; links) press 2 ;; anchor) press 3 ;; hosts) press 4 ;; knobs) press 5 ;; events) press 6 ;; esac
+        press $number
+        number=$((number + 1))
         wait_for 10 is_same || fail "the terminal shows another picture of $what:
 $(diff "$TMP/once" "$TMP/shown")"
         ! { [ "$3" = C ] && LC_ALL=C grep -n '[^ -~]' "$TMP/shown"; } || fail "$what is not ASCII"

@@ -73,7 +73,7 @@ static void find_badges(const struct view *view, char *out, size_t size)
 {
     char age[WORDS];
     uint64_t old_ns = state_age_ns(&view->state, view->now_ns);
-    snprintf(out, size, "%s", view->read_only ? "[read-only] " : "");
+    snprintf(out, size, "%s%s", view->read_only ? "[read-only] " : "", view->frozen && view->panel != PANEL_RUN ? "[frozen] " : "");
     size_t used = strlen(out);
     if (view->run[0] && !view->road.live)
         snprintf(out + used, size - used, "record ");

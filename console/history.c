@@ -2,10 +2,13 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ssh/base/mem.h"
+
+#define STATE_MS 60000 /* what is older is not of the same time */
 
 void history_clear(struct history *history)
 {
@@ -17,6 +20,8 @@ void history_clear(struct history *history)
         mem_free(history->rates[i]);
     mem_free(history->rates);
     mem_free(history->steps);
+    mem_free(history->hosts);
+    mem_free(history->anchors);
     memset(history, 0, sizeof *history);
 }
 
@@ -75,7 +80,7 @@ void history_apply(struct history *history, const struct state *state, enum wire
 
 void history_forget_steps(struct history *history)
 {
-    history->step_count = 0;
+    history->step_count = history->hosts_told = history->anchors_told = 0;
 }
 
 static void recall_step(struct history *history, const char *line)
@@ -122,6 +127,40 @@ static void recall_rate(struct history *history, const struct state *state, cons
         put_rate(history, road, history_tick(wall_ms), rate);
 }
 
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* "row WALL_MS TYPE HEX": as hostile as anything that comes from a road, and read by the same decoder. */
+static void recall_row(struct history *history, const char *line)
+{
+    uint64_t wall_ms;
+    unsigned type;
+    int at = 0;
+    uint8_t bytes[2048];
+    size_t count = 0;
+    union {
+        struct wire_host host;
+        struct wire_anchor_row anchor;
+    } row;
+    if (sscanf(line, "row %" SCNu64 " %u %n", &wall_ms, &type, &at) < 2 || !at || (type != WIRE_HOST_ROW && type != WIRE_ANCHOR_ROW))
+        return;
+    for (const char *hex = line + at; digit(hex[0]) >= 0 && digit(hex[1]) >= 0 && count < sizeof bytes; hex += 2)
+        bytes[count++] = (uint8_t)(16 * digit(hex[0]) + digit(hex[1]));
+    if (wire_decode((uint16_t)type, bytes, count, &row, NULL) < 0)
+        return;
+    if (type == WIRE_HOST_ROW) {
+        if (!history->hosts)
+            history->hosts = mem_array(HISTORY_STATES, sizeof *history->hosts);
+        history->hosts[history->hosts_told++ % HISTORY_STATES] = (struct history_host){wall_ms, row.host};
+    } else {
+        if (!history->anchors)
+            history->anchors = mem_array(HISTORY_STATES, sizeof *history->anchors);
+        history->anchors[history->anchors_told++ % HISTORY_STATES] = (struct history_anchor){wall_ms, row.anchor};
+    }
+}
+
 void history_recall(struct history *history, const struct state *state, const char *line)
 {
     if (strncmp(line, "loss ", 5) == 0)
@@ -130,6 +169,8 @@ void history_recall(struct history *history, const struct state *state, const ch
         recall_step(history, line);
     else if (strncmp(line, "rate ", 5) == 0)
         recall_rate(history, state, line);
+    else if (strncmp(line, "row ", 4) == 0)
+        recall_row(history, line);
 }
 
 /* ---- looking back ---- */
@@ -147,6 +188,31 @@ const struct history_step *history_find(const struct history *history, const cha
             return at;
     }
     return NULL;
+}
+
+static bool is_of_then(uint64_t told_ms, uint64_t wall_ms)
+{
+    return told_ms <= wall_ms + 1000 && told_ms + STATE_MS > wall_ms; /* a step ends within the second that is kept next */
+}
+
+const struct wire_host *history_host(const struct history *history, const char *host, uint64_t wall_ms)
+{
+    const struct history_host *found = NULL;
+    for (uint64_t i = 0; i < history->hosts_told && i < HISTORY_STATES; i++) {
+        const struct history_host *at = &history->hosts[i];
+        if (is_of_then(at->wall_ms, wall_ms) && strcmp(at->row.host, host) == 0 && (!found || at->wall_ms > found->wall_ms))
+            found = at;
+    }
+    return found ? &found->row : NULL;
+}
+
+const struct wire_anchor_row *history_anchor(const struct history *history, uint64_t wall_ms)
+{
+    const struct history_anchor *found = NULL;
+    for (uint64_t i = 0; i < history->anchors_told && i < HISTORY_STATES; i++)
+        if (is_of_then(history->anchors[i].wall_ms, wall_ms) && (!found || history->anchors[i].wall_ms > found->wall_ms))
+            found = &history->anchors[i];
+    return found ? &found->row : NULL;
 }
 
 uint64_t history_steps(const struct history *history, uint64_t *oldest)

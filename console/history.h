@@ -12,6 +12,7 @@
 #include "console/series.h"
 #include "console/state.h"
 
+#define HISTORY_STATES 4096 /* of hosts together, of the anchor */
 #define HISTORY_STEPS 4096 /* samples of steps, of all processes together */
 
 struct history_step { /* one step of one process, from the journal */
@@ -24,6 +25,16 @@ struct history_step { /* one step of one process, from the journal */
     char timeline[WIRE_NAME];      /* as wire_sample has it; "-" = not known */
 };
 
+struct history_host { /* how a host was, from the journal */
+    uint64_t wall_ms;
+    struct wire_host row;
+};
+
+struct history_anchor {
+    uint64_t wall_ms;
+    struct wire_anchor_row row;
+};
+
 struct history {
     struct series loss, validation, norm, anchor_loss;
     struct trail speed;      /* tokens a second */
@@ -32,6 +43,9 @@ struct history {
     uint64_t newest_tick;    /* of any rate: where the pictures of a run that is over end */
     struct history_step *steps; /* a ring: slot = number mod HISTORY_STEPS */
     uint64_t step_count;        /* only grows */
+    struct history_host *hosts; /* rings as well */
+    struct history_anchor *anchors;
+    uint64_t hosts_told, anchors_told;
 };
 
 void history_clear(struct history *history); /* frees; empty again */
@@ -47,6 +61,9 @@ uint64_t history_tick(uint64_t wall_ms);
 const struct trail *history_rate(const struct history *history, size_t road); /* never NULL */
 /* The newest sample of a process at a step, NULL when it is not (or no more) known. */
 const struct history_step *history_find(const struct history *history, const char *process, uint64_t step);
+/* How a host, or the anchor, was at that time: the newest word before it, NULL when none is known of the minute before. */
+const struct wire_host *history_host(const struct history *history, const char *host, uint64_t wall_ms);
+const struct wire_anchor_row *history_anchor(const struct history *history, uint64_t wall_ms);
 /* Smallest and greatest step that any sample is of; 0 when there is none. */
 uint64_t history_steps(const struct history *history, uint64_t *oldest);
 

@@ -18,6 +18,7 @@ static const struct key rows[] = {
     {ACT_RIGHT, ONLY(ANCHOR), {PRESS_RIGHT, 'l'}, "Right, l", "the spectrum of the next layer", NULL, false},
     {ACT_FREEZE, ONLY(RUN), {' '}, "Space", "freeze at this step and show where its time went; again: go on", "Space freeze", false},
     {ACT_OPEN, ONLY(RUNS), {PRESS_ENTER}, "Enter", "open the run, or the record of one that is over", "Enter open", false},
+    {ACT_OPEN, ONLY(HOSTS), {PRESS_ENTER}, "Enter", "the log alone, with a filter of its own (/ and !); Esc or Enter goes back", NULL, false},
     {ACT_OPEN, ONLY(KNOBS), {PRESS_ENTER}, "Enter", "type a value; with a value drafted: propose it to the run", "Enter type/propose", true},
     {ACT_OPEN, ONLY(PROFILES), {PRESS_ENTER}, "Enter", "open the profile; in it: edit the setting", "Enter edit", false},
     {ACT_SORT, ONLY(LINKS) | ONLY(HOSTS), {'s', '>'}, "s, >", "sort by the next column", "s sort", false},

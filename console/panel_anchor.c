@@ -237,7 +237,7 @@ static void draw(struct view *view, struct surface *surface, struct area area)
     row = draw_price(view, surface, inside, row);
     row = draw_worth(view, surface, inside, row) + 1;
     const struct grid grid = {.columns = columns, .column_count = COLUMNS, .rows = meters, .cell = cell, .arg = view,
-                              .empty = "no matrix was corrected yet"};
+                              .empty = view->frozen_tick ? "of single matrices only the newest is kept" : "no matrix was corrected yet"};
     int rows = meters + 1 < inside.row + inside.rows - row ? meters + 1 : inside.row + inside.rows - row;
     bool beside = inside.columns >= SPECTRUM_COLUMNS + 24 && view->state.spectrum_count;
     grid_draw(&grid, &view->places[PANEL_ANCHOR], surface,

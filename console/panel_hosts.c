@@ -209,9 +209,14 @@ static void cut_line(const char *from, int length, char *out, size_t size)
 static void draw_log(struct view *view, struct surface *surface, struct area area)
 {
     const char *end = view->log + strlen(view->log);
+    const struct filter *filter = &view->filters[VIEW_LOG_FILTER];
     int row = area.rows;
     surface_fill(surface, (struct area){area.row, area.column, 1, area.columns}, 0x2500, INK_FRAME);
-    surface_print(surface, area.row, area.column + 1, area.columns - 2, INK_FRAME, " log of %s ", view->log_name);
+    int at = area.column + 1;
+    at += surface_print(surface, area.row, at, area.columns - 2, INK_FRAME, " log of %s ", view->log_name);
+    if (filter->pattern[0])
+        surface_print(surface, area.row, at, area.column + area.columns - 1 - at, INK_KEY, "lines %s %s ", filter->inverse ? "without" : "with",
+                      filter->pattern);
     if (!view->has_folder || !view->log[0]) {
         surface_text(surface, area.row + 1, area.column + 1, area.columns - 2, INK_DIM,
                      view->has_folder ? "its log is empty, or on its host only" : "logs are on the machine of the run: kedge logs");
@@ -223,6 +228,9 @@ static void draw_log(struct view *view, struct surface *surface, struct area are
         while (begin > view->log && begin[-1] != '\n')
             begin--;
         cut_line(begin, (int)(end - 1 - begin), line, sizeof line);
+        end = begin;
+        if (!filter_match(filter, line))
+            continue;
         int width = surface_width(line), room = area.columns - 2 > 0 ? area.columns - 2 : 1;
         int rows = view->wrap && width > room ? (width + room - 1) / room + 1 : 1;
         rows = rows > row - 1 ? row - 1 : rows;
@@ -232,8 +240,9 @@ static void draw_log(struct view *view, struct surface *surface, struct area are
             surface_wrap(surface, (struct area){area.row + row, area.column + 1, rows, room}, ink, line);
         else
             surface_text(surface, area.row + row, area.column + 1, room, ink, line);
-        end = begin;
     }
+    if (row == area.rows)
+        surface_text(surface, area.row + 1, area.column + 1, area.columns - 2, INK_DIM, "no line of its end matches");
 }
 
 static void choose_log(struct view *view, const struct list *list)
@@ -251,6 +260,12 @@ static void draw(struct view *view, struct surface *surface, struct area area)
     struct grid_place *place = &view->places[PANEL_HOSTS];
     struct list list = list_rows(view);
     find_chosen(&list, place);
+    if (view->log_alone) {
+        choose_log(view, &list);
+        draw_log(view, surface, area);
+        mem_free(list.entries);
+        return;
+    }
     int used = draw_hosts(view, &list, surface, area);
     area.row += used;
     area.rows -= used;
@@ -305,6 +320,9 @@ static bool act(struct view *view, enum act act)
         return true;
     case ACT_WRAP:
         view->wrap = !view->wrap;
+        return true;
+    case ACT_OPEN:
+        view->log_alone = !view->log_alone;
         return true;
     case ACT_RESTART:
         act_on_host(view, ORDER_RESTART);

@@ -57,7 +57,8 @@ static void draw_numbers(const struct view *view, struct surface *surface, struc
     at = put_pair(surface, area, area.row + 1, at, "step", words_duration(style, run->step_seconds, text, sizeof text), plain);
     at = put_pair(surface, area, area.row + 1, at, "mask", words_percent(style, run->mask_rate, text, sizeof text), plain);
     at = put_pair(surface, area, area.row + 1, at, "trained", words_count(style, (double)run->tokens, text, sizeof text), plain);
-    put_pair(surface, area, area.row + 1, at, "in", words_duration(style, (double)run->trained_ns / 1e9, text, sizeof text), plain);
+    if (!view->frozen_tick) /* how long it had trained then is not kept */
+        put_pair(surface, area, area.row + 1, at, "in", words_duration(style, (double)run->trained_ns / 1e9, text, sizeof text), plain);
     if (isfinite(run->spent) && area.rows >= 3)
         draw_money(view, surface, (struct area){area.row + 2, area.column + 1, 1, area.columns - 24}, plain);
 }

@@ -7,6 +7,7 @@
 
 #include "console/chrome.h"
 #include "console/layout.h"
+#include "console/replay.h"
 #include "console/waterfall.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
@@ -43,7 +44,7 @@ void view_clear(struct view *view)
         mem_free(wish.text);
     close_dialog(view);
     window_close(&view->window);
-    for (int i = 0; i < PANEL_COUNT; i++)
+    for (int i = 0; i < VIEW_FILTERS; i++)
         filter_clear(&view->filters[i]);
     history_clear(&view->history);
     state_clear(&view->state);
@@ -146,6 +147,11 @@ bool view_is_stale(const struct view *view, uint64_t age_ns)
 bool view_matches(const struct view *view, enum panel panel, const char *text)
 {
     return filter_match(&view->filters[panel], text);
+}
+
+struct filter *view_filter(struct view *view)
+{
+    return &view->filters[view->panel == PANEL_HOSTS && view->log_alone ? VIEW_LOG_FILTER : (int)view->panel];
 }
 
 /* ---- wishes ---- */
@@ -291,7 +297,7 @@ static void take_setting(struct view *view, const char *value)
 
 static void end_prompt(struct view *view, enum prompt_end end)
 {
-    struct filter *filter = &view->filters[view->panel];
+    struct filter *filter = view_filter(view);
     const char *text = view->prompt.text;
     if (view->prompt_for == VIEW_FILTER) { /* it works while it is typed */
         if (!filter_set(filter, end == PROMPT_LEFT ? "" : text) && end == PROMPT_DONE)
@@ -357,7 +363,7 @@ static void close_form(struct view *view)
 /* Esc undoes one thing at a time: what is most in front first. */
 static void go_back(struct view *view)
 {
-    struct filter *filter = &view->filters[view->panel];
+    struct filter *filter = view_filter(view);
     if (view->draft_name[0])
         view->draft_name[0] = '\0';
     else if (view->frozen)
@@ -366,6 +372,8 @@ static void go_back(struct view *view)
         filter_set(filter, "");
     else if (view->panel == PANEL_PROFILES && view->form.path[0])
         close_form(view);
+    else if (view->panel == PANEL_HOSTS && view->log_alone)
+        view->log_alone = false;
     else if (view->run[0])
         view->panel = PANEL_RUN;
     else
@@ -430,7 +438,7 @@ static bool act_everywhere(struct view *view, enum act act)
 
 static bool act_on_filter(struct view *view, enum act act)
 {
-    struct filter *filter = &view->filters[view->panel];
+    struct filter *filter = view_filter(view);
     if (act == ACT_FILTER)
         view_prompt(view, VIEW_FILTER, filter->inverse ? "rows without: " : "rows with: ", filter->pattern);
     else if (act == ACT_NOT)
@@ -517,17 +525,20 @@ bool view_mouse(struct view *view, uint32_t press, int row, int column, const st
 void view_draw(struct view *view, struct surface *surface, uint64_t now_ns, uint64_t now_wall_ms)
 {
     struct layout layout = layout_screen(surface->rows, surface->columns);
+    struct replay replay;
     view_set_clock(view, now_ns, now_wall_ms);
-    waterfall_find(view);
     surface_wipe(surface);
     if (layout.too_small) {
         chrome_too_small(view, surface);
         return;
     }
+    waterfall_find(view);
+    replay_begin(&replay, view);
     chrome_title(view, surface, layout.title);
     chrome_tabs(view, surface, layout.tabs);
     panels[view->panel]->draw(view, surface, layout.body);
     chrome_wait(view, surface, layout.wait);
+    replay_end(&replay, view);
     chrome_hints(view, surface, layout.hints);
     if (view->help)
         chrome_help(view, surface, layout.body);

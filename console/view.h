@@ -27,7 +27,9 @@
 #define VIEW_TEXT 700
 #define VIEW_RUNS 200
 #define VIEW_WISHES 8
-#define VIEW_LOG (16 * 1024) /* the end of a log that is shown */
+#define VIEW_LOG (64 * 1024) /* the end of a log that is shown */
+#define VIEW_FILTERS (PANEL_COUNT + 1)
+#define VIEW_LOG_FILTER PANEL_COUNT /* of the lines of a log */
 
 enum wish_kind {
     WISH_NONE, WISH_ORDER, WISH_LEAVE, WISH_SUSPEND, WISH_REPAINT, WISH_OPEN, WISH_RECALL, WISH_COPY, WISH_PAGER, WISH_RUNS,
@@ -84,9 +86,10 @@ struct view {
     /* what is shown */
     enum panel panel;
     struct grid_place places[PANEL_COUNT];
-    struct filter filters[PANEL_COUNT];
+    struct filter filters[VIEW_FILTERS];
     int event_level;
     bool fold, follow, wrap;
+    bool log_alone;           /* panel Hosts: the log has all the room, and the filter keys are its own */
     int stage_first;          /* panel Run: the stage at the left */
     int replica_first;
     int spectrum_layer;       /* panel Anchor: whose spectrum is drawn */
@@ -146,6 +149,8 @@ void view_ask(struct view *view, const char *title, const char *text, const char
 void view_ask_typed(struct view *view, const char *title, const char *text, const char *twin, const char *must_type,
                     const struct wish *wish);
 void view_prompt(struct view *view, enum view_prompt kind, const char *label, const char *text);
+/* The filter that keys mean now. */
+struct filter *view_filter(struct view *view);
 /* Does the text match the panel's filter? */
 bool view_matches(const struct view *view, enum panel panel, const char *text);
 /* Bytes a second of a road of the state: now, or in the second of the frozen step. */

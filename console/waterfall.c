@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "console/words.h"
@@ -82,18 +83,41 @@ static const char *peer_of(const struct view *view, const struct wire_process_ro
     return "";
 }
 
+/* What cost this process most; PART_ACT when nothing did. */
+static int worst_of(const struct history_step *step)
+{
+    int worst = PART_ACT;
+    for (int part = PART_REST; part < PART_COUNT; part++)
+        worst = wait_of(step, part) > wait_of(step, worst) ? part : worst;
+    return worst;
+}
+
+static bool is_nothing(const struct history_step *step, int part)
+{
+    return wait_of(step, part) * 50 < step->step_ns;
+}
+
+void waterfall_waiting(const struct view *view, const struct wire_process_row *process, const struct history_step *step, char *out, size_t size)
+{
+    int worst = worst_of(step);
+    const char *peer = peer_of(view, process, worst);
+    char share[WORDS];
+    out[0] = '\0';
+    if (!is_nothing(step, worst) && step->step_ns)
+        snprintf(out, size, "%s%s%s, %s of the step", parts[worst].name, *peer ? " from " : "", peer,
+                 words_percent(&view->style, (double)wait_of(step, worst) / (double)step->step_ns, share, sizeof share));
+}
+
 /* "1.05 s: 512 ms gradient of r0s1": the cause that cost this process most. */
 static void draw_reason(const struct view *view, const struct wire_process_row *process, const struct history_step *step,
                         struct surface *surface, int row, int column, int width)
 {
     char time[WORDS], whole[WORDS];
-    int worst = PART_ACT;
-    for (int part = PART_REST; part < PART_COUNT; part++)
-        worst = wait_of(step, part) > wait_of(step, worst) ? part : worst;
+    int worst = worst_of(step);
     words_duration(&view->style, (double)step->step_ns / 1e9, whole, sizeof whole);
     words_duration(&view->style, (double)wait_of(step, worst) / 1e9, time, sizeof time);
     const char *peer = peer_of(view, process, worst);
-    if (wait_of(step, worst) * 50 < step->step_ns)
+    if (is_nothing(step, worst))
         surface_print(surface, row, column, width, INK_PLAIN, "%s, no waiting", whole);
     else
         surface_print(surface, row, column, width, INK_PLAIN, "%s: %s %s%s%s%s", whole, time, worst == PART_SEND ? "no " : "",
@@ -171,8 +195,13 @@ void waterfall_draw(struct view *view, struct surface *surface, struct area area
 /* What is drawn beside the waterfall is of the same second. */
 void waterfall_find(struct view *view)
 {
+    view->frozen_tick = history_tick(waterfall_wall_ms(view));
+}
+
+uint64_t waterfall_wall_ms(const struct view *view)
+{
     const struct history_step *any = view->frozen ? any_of_step(view) : NULL;
-    view->frozen_tick = any ? history_tick(any->wall_ms) : 0;
+    return any ? any->wall_ms : 0;
 }
 
 void waterfall_move(struct view *view, int by)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <sqlite3.h>
 
+#include "scheduler/tables.h"
 #include "ssh/base/mem.h"
 #include "ssh/wire/wire.h"
 
@@ -23,6 +24,16 @@ static const char rates[] =
     "SELECT wall_ms, process, peer, lane, (sent_bytes - lag(sent_bytes) OVER w) * 1000.0 / (wall_ms - lag(wall_ms) OVER w) "
     "FROM road_samples WHERE wall_ms > (SELECT max(wall_ms) FROM road_samples) - ?1 "
     "WINDOW w AS (PARTITION BY process, peer, lane ORDER BY rowid) ORDER BY wall_ms";
+
+#define STATES 2000 /* of hosts, of the anchor: about as many, evenly over the time that the samples are of */
+
+static const char *const states[] = {
+    "SELECT * FROM host_samples WHERE rowid IN (SELECT min(rowid) FROM host_samples WHERE wall_ms >= ?1 GROUP BY process, wall_ms / ?2) "
+    "ORDER BY wall_ms",
+    "SELECT * FROM anchor_samples WHERE rowid IN (SELECT min(rowid) FROM anchor_samples WHERE wall_ms >= ?1 GROUP BY process, wall_ms / ?2) "
+    "ORDER BY wall_ms"};
+static const char span[] =
+    "SELECT min(wall_ms), max(wall_ms) FROM (SELECT wall_ms FROM samples WHERE rowid > (SELECT max(rowid) FROM samples) - ?1)";
 
 static double real_of(sqlite3_stmt *row, int column)
 {
@@ -56,12 +67,40 @@ static void print_rate(sqlite3_stmt *row, FILE *out)
                 rate);
 }
 
-static int print_rows(sqlite3 *db, const char *sql, const int *numbers, int count, void (*print)(sqlite3_stmt *, FILE *), FILE *out)
+/* "row WALL_MS TYPE HEX": a row of the language as it was then. */
+static void print_state(enum table_id table, sqlite3_stmt *row, FILE *out)
+{
+    struct tables_sample sample = {.wall_ms = 0};
+    struct buf encoded;
+    struct why why = {0};
+    enum wire_type type = tables_get(table)->type;
+    buf_init(&encoded, 64 * 1024);
+    tables_take(table, row, &sample);
+    if (wire_encode((uint16_t)type, &sample.row, &encoded, &why) == 0) {
+        fprintf(out, "row %llu %d ", (unsigned long long)sample.wall_ms, (int)type);
+        for (size_t i = 0; i < buf_used(&encoded); i++)
+            fprintf(out, "%02x", ((const uint8_t *)buf_peek(&encoded))[i]);
+        fputc('\n', out);
+    }
+    buf_clear(&encoded);
+}
+
+static void print_host(sqlite3_stmt *row, FILE *out)
+{
+    print_state(TABLE_HOST_SAMPLES, row, out);
+}
+
+static void print_anchor(sqlite3_stmt *row, FILE *out)
+{
+    print_state(TABLE_ANCHOR_SAMPLES, row, out);
+}
+
+static int print_rows(sqlite3 *db, const char *sql, const long long *numbers, int count, void (*print)(sqlite3_stmt *, FILE *), FILE *out)
 {
     sqlite3_stmt *row = NULL;
     int rc = sqlite3_prepare_v2(db, sql, -1, &row, NULL);
     for (int i = 0; rc == SQLITE_OK && i < count; i++)
-        rc = sqlite3_bind_int(row, i + 1, numbers[i]);
+        rc = sqlite3_bind_int64(row, i + 1, numbers[i]);
     while (rc == SQLITE_OK && (rc = sqlite3_step(row)) == SQLITE_ROW) {
         print(row, out);
         rc = ferror(out) ? SQLITE_IOERR : SQLITE_OK;
@@ -70,11 +109,29 @@ static int print_rows(sqlite3 *db, const char *sql, const int *numbers, int coun
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+/* Since when, and milliseconds between two. */
+static int find_span(sqlite3 *db, long long numbers[2])
+{
+    sqlite3_stmt *row = NULL;
+    int rc = sqlite3_prepare_v2(db, span, -1, &row, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_int(row, 1, SAMPLES);
+    if (rc == SQLITE_OK && (rc = sqlite3_step(row)) == SQLITE_ROW) {
+        long long from = sqlite3_column_int64(row, 0), to = sqlite3_column_int64(row, 1);
+        numbers[0] = from - 5000;
+        numbers[1] = (to - from) / STATES > 1000 ? (to - from) / STATES : 1000;
+        rc = SQLITE_OK;
+    }
+    sqlite3_finalize(row);
+    return rc;
+}
+
 int history_print(const char *folder, FILE *out, struct why *why)
 {
     sqlite3 *db = NULL;
     char *path = mem_format("%s/run.db", folder);
-    const int thinned[] = {STAMP_EVALUATE, LOSSES}, newest[] = {SAMPLES}, window[] = {RATES_MS};
+    const long long thinned[] = {STAMP_EVALUATE, LOSSES}, newest[] = {SAMPLES}, window[] = {RATES_MS};
+    long long since[2] = {0, 1000};
     int err = 0, rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_busy_timeout(db, BUSY_MS);
@@ -84,6 +141,10 @@ int history_print(const char *folder, FILE *out, struct why *why)
         rc = print_rows(db, samples, newest, 1, print_sample, out);
     if (rc == SQLITE_OK)
         rc = print_rows(db, rates, window, 1, print_rate, out);
+    if (rc == SQLITE_OK)
+        rc = find_span(db, since);
+    for (int i = 0; i < 2 && rc == SQLITE_OK; i++)
+        rc = print_rows(db, states[i], since, 2, i ? print_anchor : print_host, out);
     if (rc != SQLITE_OK)
         err = why_set(why, ERR_INVALID, "%s: cannot be read as a journal: %s", path, db ? sqlite3_errmsg(db) : "out of memory");
     sqlite3_close(db);

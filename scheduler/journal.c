@@ -30,6 +30,7 @@ struct journal {
     struct queue queues[2]; /* steps, roads */
     uint64_t seen;          /* version of the record that is on disk */
     uint64_t lost;
+    uint64_t stated_ms;     /* when hosts and anchor were kept last, by the wall clock */
     unsigned writes;
 };
 
@@ -175,6 +176,23 @@ static int put_queue(struct journal *journal, enum table_id id, const struct que
     return SQLITE_OK;
 }
 
+/* How hosts and the anchor were, once a second: what is looked back at (kedge's replay) was on all of them at the same time. */
+static int put_states(struct journal *journal, const struct record *record)
+{
+    struct tables_sample sample = {.wall_ms = clock_wall_ms()};
+    int rc = SQLITE_OK;
+    if (sample.wall_ms - journal->stated_ms < 1000) /* a clock that was set back keeps one, too */
+        return SQLITE_OK;
+    for (size_t i = 0; i < record->host_count && rc == SQLITE_OK; i++) {
+        record_text(sample.process, sizeof sample.process, "%s", record->hosts[i].row.host);
+        sample.row.host = record->hosts[i].row;
+        rc = put_row(journal, TABLE_HOST_SAMPLES, &sample);
+    }
+    record_text(sample.process, sizeof sample.process, "anchor");
+    sample.row.anchor = record->anchor.row;
+    return rc == SQLITE_OK && record->anchor.row.host[0] ? put_row(journal, TABLE_ANCHOR_SAMPLES, &sample) : rc;
+}
+
 static int prune(struct journal *journal)
 {
     for (size_t t = 0; t < TABLE_COUNT; t++) {
@@ -220,6 +238,8 @@ static int write_all(struct journal *journal, struct record *record)
         rc = put_queue(journal, TABLE_SAMPLES, &journal->queues[0]);
     if (rc == SQLITE_OK)
         rc = put_queue(journal, TABLE_ROAD_SAMPLES, &journal->queues[1]);
+    if (rc == SQLITE_OK)
+        rc = put_states(journal, record);
     if (rc == SQLITE_OK && journal->writes % PRUNE_EVERY == PRUNE_EVERY - 1)
         rc = prune(journal);
     if (rc == SQLITE_OK)
@@ -237,6 +257,9 @@ int journal_write(struct journal *journal, struct record *record, struct why *wh
             sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
         return err;
     }
+    uint64_t now_ms = clock_wall_ms();
+    if (now_ms - journal->stated_ms >= 1000)
+        journal->stated_ms = now_ms;
     journal->writes++;
     journal->seen = version;
     journal->queues[0].count = journal->queues[1].count = 0;

@@ -56,6 +56,10 @@ static const struct table tables[TABLE_COUNT] = {
                        .row = offsetof(struct tables_sample, row), EXTRAS(sample_extra), .keep = TABLES_KEEP_SAMPLES},
     [TABLE_ROAD_SAMPLES] = {.name = "road_samples", .key = "", .order = "rowid", .type = WIRE_ROAD_SAMPLE,
                             .row = offsetof(struct tables_sample, row), EXTRAS(sample_extra), .keep = TABLES_KEEP_SAMPLES},
+    [TABLE_HOST_SAMPLES] = {.name = "host_samples", .key = "", .order = "rowid", .type = WIRE_HOST_ROW,
+                            .row = offsetof(struct tables_sample, row), EXTRAS(sample_extra), .keep = TABLES_KEEP_STATES},
+    [TABLE_ANCHOR_SAMPLES] = {.name = "anchor_samples", .key = "", .order = "rowid", .type = WIRE_ANCHOR_ROW,
+                              .row = offsetof(struct tables_sample, row), EXTRAS(sample_extra), .keep = TABLES_KEEP_STATES},
 };
 
 const struct table *tables_get(enum table_id id)

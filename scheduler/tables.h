@@ -26,6 +26,8 @@ enum table_id {
     TABLE_SPECTRA,      /* struct record_spectrum */
     TABLE_SAMPLES,      /* struct tables_sample */
     TABLE_ROAD_SAMPLES, /* struct tables_sample */
+    TABLE_HOST_SAMPLES, /* struct tables_sample: what TABLE_HOSTS had, once a second */
+    TABLE_ANCHOR_SAMPLES,
     TABLE_COUNT,
 };
 
@@ -35,6 +37,8 @@ struct tables_sample {
     union {
         struct wire_sample step;
         struct wire_road_sample road;
+        struct wire_host host;
+        struct wire_anchor_row anchor;
     } row;
 };
 
@@ -50,6 +54,7 @@ struct table {
 };
 
 #define TABLES_KEEP_SAMPLES 200000
+#define TABLES_KEEP_STATES 50000 /* of hosts, of the anchor */
 #define TABLES_KEEP_ROWS 10000 /* events, ledger */
 
 const struct table *tables_get(enum table_id id);

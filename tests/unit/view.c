@@ -1,4 +1,5 @@
 /* The screen without a terminal: what keys do, what is asked before, what is said; and that nothing of another run stays. */
+#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>
@@ -364,6 +365,54 @@ static void another_run_of_the_same_name_begins_empty(void **unused)
     view_clear(&view);
 }
 
+static void a_log_is_filtered_alone(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 4, 4, 3);
+    view.has_folder = true;
+    fleet_press(&view, "4");
+    assert_shows(&view, "log of r0s0");
+    snprintf(view.log, sizeof view.log, "one road is up\ntwo: warn of something\nthree road is lost\n");
+    fleet_press(&view, "Enter");
+    assert_shows(&view, "three road is lost");
+    assert_hides(&view, "r0s2");
+    fleet_press(&view, "/ r o a d . * l Enter");
+    assert_shows(&view, "lines with road.*l");
+    assert_shows(&view, "three road is lost");
+    assert_hides(&view, "one road");
+    fleet_press(&view, "!");
+    assert_shows(&view, "lines without road.*l");
+    assert_shows(&view, "two: warn");
+    assert_hides(&view, "three road");
+    fleet_press(&view, "! / x y z Enter");
+    assert_shows(&view, "no line of its end matches");
+    fleet_press(&view, "Esc"); /* the filter, then the log, then the view */
+    assert_shows(&view, "one road is up");
+    fleet_press(&view, "Esc");
+    assert_shows(&view, "r0s2");
+    fleet_press(&view, "/ s 1 Enter"); /* the rows have their own */
+    assert_shows(&view, "one road is up");
+    assert_hides(&view, "r0s2");
+    fleet_press(&view, "Esc Esc");
+    assert_int_equal(view.panel, PANEL_RUN);
+    view_clear(&view);
+}
+
+/* As `kedged history` says it. */
+static void recall_row(struct view *view, uint64_t wall_ms, enum wire_type type, const void *row)
+{
+    struct buf encoded;
+    char line[4096];
+    buf_init(&encoded, sizeof line);
+    assert_int_equal(wire_encode((uint16_t)type, row, &encoded, NULL), 0);
+    size_t used = (size_t)snprintf(line, sizeof line, "row %" PRIu64 " %d ", wall_ms, (int)type);
+    for (size_t i = 0; i < buf_used(&encoded); i++)
+        used += (size_t)snprintf(line + used, sizeof line - used, "%02x", ((const uint8_t *)buf_peek(&encoded))[i]);
+    buf_clear(&encoded);
+    history_recall(&view->history, &view->state, line);
+}
+
 static void a_frozen_step_shows_where_its_time_went(void **unused)
 {
     struct view view;
@@ -392,6 +441,32 @@ static void a_frozen_step_shows_where_its_time_went(void **unused)
     fleet_press(&view, "Left Left");
     assert_shows(&view, "frozen at step 58");
     assert_shows(&view, "900 ms gradient of r0s1");
+    /* The numbers are of that step, and what nobody knows of it is no number. */
+    assert_shows(&view, "step 58 of 200");
+    assert_shows(&view, "loss 2.5000");
+    assert_shows(&view, "tokens/s 2.05k");
+    assert_hides(&view, "spent");
+    fleet_press(&view, "4");
+    assert_shows(&view, "gradient from r0s1, 90 % of the step");
+    assert_shows(&view, "10 %"); /* it computed */
+    assert_hides(&view, "41.0 GiB");
+    struct wire_host then = {.cpu_share = 0.42F, .disk_free_bytes = UINT64_C(17) << 30, .load = NAN, .clock_offset = 0, .host = "h0"};
+    recall_row(&view, 1795999999900, WIRE_HOST_ROW, &then);
+    then.cpu_share = 0.77F;
+    recall_row(&view, 1796000009000, WIRE_HOST_ROW, &then);
+    assert_shows(&view, "42 %");
+    assert_shows(&view, "17.0 GiB");
+    assert_hides(&view, "77 %");
+    struct wire_anchor_row now = {.host = "h1", .saying = "waits for a snapshot", .used = 99};
+    view_apply(&view, WIRE_ANCHOR_ROW, &now, FLEET_NOW);
+    fleet_press(&view, "3");
+    assert_shows(&view, "nothing is known of it at step 58");
+    struct wire_anchor_row anchor = {.host = "h1", .saying = "computes gradients", .used = 51, .age = 7, .target = 8, .pending = 57};
+    recall_row(&view, 1796000000000, WIRE_ANCHOR_ROW, &anchor);
+    assert_shows(&view, "computes gradients");
+    assert_shows(&view, "step 57 captured");
+    assert_shows(&view, "[frozen]");
+    fleet_press(&view, "1");
     for (int i = 0; i < 20; i++)
         fleet_press(&view, "Left");
     assert_shows(&view, "frozen at step 50");
@@ -407,6 +482,7 @@ static void hostile_lines_of_the_journal_change_nothing(void **unused)
         "rate 1796000000000 r0s0 r0s1 1 inf", "step 1 r0s0 18446744073709551615 0 nan nan nan nan 1 1 1 1 1 1 1 1 1",
         "step 1 r0s0 59 0 nan nan nan nan 1 0 1 1 1 1 1 1 1 18446744073709551615 18446744073709551615 xyz",
         "step 1 r0s0 60 0 nan nan nan nan 1 18446744073709551615 1 1 1 1 1 1 1 0 0 -",
+        "row", "row 1", "row 1 132", "row 1 132 ", "row 1 132 zz", "row 1 132 00", "row 1 130 ffff", "row 99999999999999999999 132 00", "row 1 121 00",
     };
     struct view view;
     (void)unused;
@@ -433,7 +509,7 @@ int main(void)
         cmocka_unit_test(events_are_saved_as_they_are_shown), cmocka_unit_test(a_mouse_selects_and_scrolls),
         cmocka_unit_test(what_is_old_says_so),
         cmocka_unit_test(another_run_of_the_same_name_begins_empty),
-        cmocka_unit_test(a_frozen_step_shows_where_its_time_went),
+        cmocka_unit_test(a_frozen_step_shows_where_its_time_went), cmocka_unit_test(a_log_is_filtered_alone),
         cmocka_unit_test(hostile_lines_of_the_journal_change_nothing),
     };
     setlocale(LC_CTYPE, "C.UTF-8");

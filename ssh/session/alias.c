@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ssh/base/child.h"
 #include "ssh/base/clock.h"
+#include "ssh/base/hash.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 
@@ -208,7 +210,7 @@ static bool find_config(char *out, size_t size)
     return access(out, R_OK) == 0;
 }
 
-int alias_resolve(const char *destination, const char *config, struct alias *alias, struct why *why)
+static int resolve(const char *destination, const char *config, struct alias *alias, struct why *why)
 {
     char user[64], host[ADDRESS_HOST], shown[300], own_config[KNOWN_PLACE];
     uint16_t port;
@@ -230,4 +232,53 @@ int alias_resolve(const char *destination, const char *config, struct alias *ali
     if (!err && alias->has_command && !alias->jump_count)
         err = why_set(why, ERR_INVALID, "%s is reached through a ProxyCommand, which kedge does not run: use ProxyJump", host);
     return err;
+}
+
+/* ---- asked once ---- */
+
+/* A screen that dials a lost host once a second must not wait for a program each time: milliseconds, or seconds where the configuration
+ * runs commands. What was answered holds until one of the files changes. */
+static struct remembered {
+    char destination[ALIAS_WORD], config[KNOWN_PLACE];
+    uint64_t stamp;
+    struct alias alias;
+} remembered[8];
+static unsigned next_remembered;
+
+static uint64_t stamp_of(const char *path, uint64_t stamp)
+{
+    struct stat file;
+    if (stat(path, &file) != 0)
+        return stamp;
+    const uint64_t words[] = {stamp, (uint64_t)file.st_mtim.tv_sec, (uint64_t)file.st_mtim.tv_nsec, (uint64_t)file.st_size, file.st_ino};
+    return hash_bytes(words, sizeof words);
+}
+
+static uint64_t stamp_of_files(const char *config)
+{
+    char own[KNOWN_PLACE] = "";
+    const char *home = getenv("HOME");
+    snprintf(own, sizeof own, "%s/.ssh/config", home ? home : "");
+    return stamp_of("/etc/ssh/ssh_config", stamp_of(config ? config : own, hash_bytes(own, strlen(own))));
+}
+
+int alias_resolve(const char *destination, const char *config, struct alias *alias, struct why *why)
+{
+    uint64_t stamp = stamp_of_files(config);
+    for (size_t i = 0; i < sizeof remembered / sizeof *remembered; i++) {
+        const struct remembered *at = &remembered[i];
+        if (at->stamp != stamp || strcmp(at->destination, destination) != 0 || strcmp(at->config, config ? config : "") != 0)
+            continue;
+        *alias = at->alias;
+        return 0;
+    }
+    int err = resolve(destination, config, alias, why);
+    struct remembered *at = &remembered[next_remembered % (sizeof remembered / sizeof *remembered)];
+    if (err || strlen(destination) >= sizeof at->destination || (config && strlen(config) >= sizeof at->config))
+        return err;
+    next_remembered++;
+    *at = (struct remembered){.stamp = stamp, .alias = *alias};
+    snprintf(at->destination, sizeof at->destination, "%s", destination);
+    snprintf(at->config, sizeof at->config, "%s", config ? config : "");
+    return 0;
 }

@@ -33,7 +33,7 @@ struct alias {
 int alias_split(const char *text, char user[64], char host[ADDRESS_HOST], uint16_t *port, struct why *why);
 /* What `ssh -G` printed. Pure but for $HOME. */
 int alias_parse(const char *text, struct alias *alias, struct why *why);
-/* Asks the ssh program, which answers from files within a few milliseconds and is ended after five seconds; without it, from
+/* Asks the ssh program, once for each destination while its files stay as they are, which answers from files within a few milliseconds and is ended after five seconds; without it, from
  * the words alone. `config` is given to ssh as -F; NULL = its own, or $HOME/.ssh/config when HOME is not the home of the password file. */
 int alias_resolve(const char *destination, const char *config, struct alias *alias, struct why *why);
 

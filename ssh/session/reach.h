@@ -41,7 +41,7 @@ struct reach_callbacks {
     void (*ask)(struct session *session, const struct session_question *question, void *arg);
 };
 
-/* Asks `ssh -G` (a few milliseconds for each host on the way) and dials. NULL when the destination cannot be understood. */
+/* Asks `ssh -G` (a few milliseconds for each host on the way, the first time) and dials. NULL when the destination cannot be understood. */
 struct reach *reach_new(struct loop *loop, const struct reach_settings *settings, const struct reach_callbacks *callbacks,
                         void *arg, struct why *why);
 void reach_free(struct reach *reach); /* at once, with all sessions; allowed in its callbacks; NULL is fine */

@@ -29,7 +29,7 @@ int main(int count, char **arguments)
     const struct crowd_far far = {.state = count > 3 ? arguments[1] : "", .attach = count > 3 ? arguments[2] : "",
                                   .cut = count > 3 ? arguments[3] : ""};
     bool ssh = count > 3;
-    struct crowd *crowd = crowd_begin(1000, 10, ssh ? 0 : 100 * CLOCK_MS, 50, 200, ssh ? &far : NULL);
+    struct crowd *crowd = crowd_begin(1000, 10, CLOCK_SECOND, ssh ? 0 : 100 * CLOCK_MS, 50, 200, ssh ? &far : NULL);
     crowd_rest(crowd, 3 * CLOCK_SECOND);
     measure(crowd, ssh ? "1000_processes_ssh" : "1000_processes");
     crowd_fall_silent(crowd);

@@ -3,6 +3,7 @@
  * core that ten drawings a second take. With 20 and with 1,000 processes, 80 × 24 and 200 × 50. A line is: name value unit (what it is).
  */
 #include <locale.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,10 +77,37 @@ static void measure(int processes, int stages)
     view_clear(&view);
 }
 
+/* All that a console keeps, fed as fast as it goes: after an hour of rows once a second, and after a week. */
+static void memory(void)
+{
+    struct view view;
+    struct surface surface;
+    const uint64_t hour = 3600, week = 7 * 24 * hour;
+    size_t before = mallinfo2().uordblks;
+    surface_init(&surface, 24, 80, false);
+    fleet_view(&view, 20, 4, 5);
+    for (uint64_t second = 6; second <= week; second++) {
+        fleet_second(&view, 20, 4, FLEET_NOW + second * CLOCK_SECOND);
+        if (second % 60 == 0) {
+            struct wire_event_row event = {.id = 100 + second / 60, .level = EVENT_INFO, .source = "r0s0", .code = "test", .text = "a minute"};
+            struct wire_ledger_row change = {.id = 100 + second / 60, .name = "mask.rate", .state = LEDGER_ACTIVE, .step = second};
+            view_apply(&view, WIRE_EVENT_ROW, &event, FLEET_NOW + second * CLOCK_SECOND);
+            view_apply(&view, WIRE_LEDGER_ROW, &change, FLEET_NOW + second * CLOCK_SECOND);
+            view_draw(&view, &surface, FLEET_NOW + second * CLOCK_SECOND, FLEET_WALL + second * 1000);
+        }
+        if (second == hour || second == 24 * hour || second == week)
+            printf("memory_20_processes_after_%llu_h %.2f MB (rows once a second, an event and a change a minute)\n",
+                   (unsigned long long)(second / hour), (double)(mallinfo2().uordblks - before) / 1e6);
+    }
+    surface_clear(&surface);
+    view_clear(&view);
+}
+
 int main(void)
 {
     setlocale(LC_CTYPE, "C.UTF-8");
     measure(20, 5);
     measure(1000, 10);
+    memory();
     return 0;
 }

@@ -43,7 +43,7 @@ struct scene {
     struct link *link; /* the newest console's */
     bool watched;
     int processes, stages;
-    uint64_t delay_ns;
+    uint64_t period_ns, delay_ns;
 };
 
 static void send_row(enum wire_type type, const void *row, void *arg)
@@ -51,10 +51,10 @@ static void send_row(enum wire_type type, const void *row, void *arg)
     link_send(arg, type, row, 0, 0);
 }
 
-static void on_second(void *arg)
+static void on_period(void *arg)
 {
     struct scene *scene = arg;
-    loop_timer_set(scene->timer, CLOCK_SECOND);
+    loop_timer_set(scene->timer, scene->period_ns);
     if (scene->watched)
         fleet_send(scene->processes, scene->stages, FLEET_NOW + clock_now_ns() % (50 * CLOCK_SECOND),
                    &(struct fleet_sink){send_row, scene->link});
@@ -93,9 +93,9 @@ static void on_console(struct road *road, const char *from, void *arg)
     link_new(scene->loop, road_slow(scene->loop, road, &(struct slow_settings){.delay_ns = scene->delay_ns}), &settings, &callbacks, scene);
 }
 
-static void be_scheduler(const struct crowd *crowd, int processes, int stages, uint64_t delay_ns)
+static void be_scheduler(const struct crowd *crowd, int processes, int stages, uint64_t period_ns, uint64_t delay_ns)
 {
-    struct scene scene = {.processes = processes, .stages = stages, .delay_ns = delay_ns};
+    struct scene scene = {.processes = processes, .stages = stages, .period_ns = period_ns, .delay_ns = delay_ns};
     struct why why = {0};
     char *path = mem_format("%s/kedged.sock", crowd->folder);
     scene.loop = loop_new(&why);
@@ -103,8 +103,8 @@ static void be_scheduler(const struct crowd *crowd, int processes, int stages, u
         fprintf(stderr, "%s\n", why.text);
         _exit(1);
     }
-    scene.timer = loop_timer_new(scene.loop, on_second, &scene);
-    loop_timer_set(scene.timer, CLOCK_SECOND);
+    scene.timer = loop_timer_new(scene.loop, on_period, &scene);
+    loop_timer_set(scene.timer, period_ns);
     while (getppid() != 1)
         loop_run_once(scene.loop, CLOCK_SECOND);
     _exit(0);
@@ -217,7 +217,7 @@ static void be_console(const struct crowd *crowd)
     _exit(127);
 }
 
-struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns, const struct crowd_far *far)
+struct crowd *crowd_begin(int processes, int stages, uint64_t period_ns, uint64_t delay_ns, int rows, int columns, const struct crowd_far *far)
 {
     struct crowd *crowd = mem_new(sizeof *crowd);
     crowd->far = far;
@@ -226,7 +226,7 @@ struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows
     make_folder(crowd);
     crowd->scheduler = fork();
     if (crowd->scheduler == 0)
-        be_scheduler(crowd, processes, stages, delay_ns);
+        be_scheduler(crowd, processes, stages, period_ns, delay_ns);
     char *socket = mem_format("%s/kedged.sock", crowd->folder);
     for (int i = 0; i < 500 && stat(socket, &there) != 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
@@ -241,6 +241,23 @@ struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows
         exit(1);
     }
     return crowd;
+}
+
+struct crowd_cost crowd_cost(const struct crowd *crowd)
+{
+    struct crowd_cost cost = {.cpu_seconds = 0};
+    unsigned long long user = 0, system = 0, pages = 0;
+    char *path = mem_format("/proc/%ld/stat", (long)crowd->console);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %llu", &user,
+                       &system, &pages) == 3) {
+        cost.cpu_seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+        cost.resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    }
+    if (file)
+        fclose(file);
+    mem_free(path);
+    return cost;
 }
 
 void crowd_end(struct crowd *crowd)

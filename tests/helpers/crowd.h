@@ -15,8 +15,13 @@ struct crowd_far { /* the console sees the run over SSH */
     const char *cut;    /* a shell command after which nothing comes through any more */
 };
 
-/* $O/kedge attach, 80 × 24 … `rows` × `columns`; delay_ns is one way; far NULL = the run is here. Exits with a sentence when something is missing. */
-struct crowd *crowd_begin(int processes, int stages, uint64_t delay_ns, int rows, int columns, const struct crowd_far *far);
+struct crowd_cost { /* of the console, since it began */
+    double cpu_seconds;
+    uint64_t resident_bytes;
+};
+
+/* $O/kedge attach, 80 × 24 … `rows` × `columns`; all report once in a period; delay_ns is one way; far NULL = the run is here. Exits with a sentence when something is missing. */
+struct crowd *crowd_begin(int processes, int stages, uint64_t period_ns, uint64_t delay_ns, int rows, int columns, const struct crowd_far *far);
 /* Type this text; until `words` (UTF-8) are among what the console writes from now on: nanoseconds, UINT64_MAX after limit_ns. */
 uint64_t crowd_press(struct crowd *crowd, const char *keys, const char *words, uint64_t limit_ns);
 /* Read what the console writes for so long. */
@@ -26,6 +31,7 @@ void crowd_fall_silent(struct crowd *crowd);
 /* How long a key takes: `count` letters on the command prompt of each of the views Run, Links, Hosts, Knobs and Events, none of which can
  * be among the rows. Sorted; returns how many. */
 int crowd_measure(struct crowd *crowd, int count, uint64_t *took, int most);
+struct crowd_cost crowd_cost(const struct crowd *crowd);
 void crowd_end(struct crowd *crowd);
 
 #endif

@@ -29,7 +29,7 @@ static void assert_quick(struct crowd *crowd)
 static void no_key_waits_for_a_road(void **state)
 {
     (void)state;
-    struct crowd *crowd = crowd_begin(1000, 10, 500 * CLOCK_MS, 24, 80, NULL);
+    struct crowd *crowd = crowd_begin(1000, 10, CLOCK_SECOND, 500 * CLOCK_MS, 24, 80, NULL);
     assert_quick(crowd);
     crowd_fall_silent(crowd);
     crowd_rest(crowd, 5 * CLOCK_SECOND); /* it is given up, and dialled again once a second */

@@ -128,19 +128,22 @@ static void tell_stall(struct compute *compute, const struct wire_sync *own, int
                 ", for %.1f s now; the road stands", compute->stage, compute->siblings->self, replica, own->round, (double)waited_ns / 1e9);
 }
 
-/* Afterwards, and not about every round: a road that is too slow for sync.overlap makes all of them wait. */
+/* Afterwards, and not about every round: a road that is too slow for sync.overlap makes all of them wait. One that has just been let in is
+ * always named: until its first contribution is here it copies what has changed meanwhile. */
 static void tell_wait(struct compute *compute, const struct wire_sync *own, uint64_t waited_ns)
 {
     struct siblings *siblings = compute->siblings;
+    const struct member *member = &siblings->members[siblings->waited_replica];
     uint64_t now_ns = clock_now_ns();
+    bool joined = member->from && own->round == member->from;
     if (own->purpose != SYNC_ROUND || waited_ns < WAIT_TOLD_NS ||
-        (siblings->wait_told_ns && now_ns - siblings->wait_told_ns < WAIT_TELL_NS))
+        (!joined && siblings->wait_told_ns && now_ns - siblings->wait_told_ns < WAIT_TELL_NS))
         return;
     siblings->wait_told_ns = now_ns;
     compute_say(compute, EVENT_WARN, compute->trained, "sync-wait",
-                "stage %d of replica %d waited for replica %d, round %" PRIu64
-                ", %.1f s: an exchange takes longer than sync.overlap hides", compute->stage, siblings->self,
-                siblings->waited_replica, own->round, (double)waited_ns / 1e9);
+                "stage %d of replica %d waited for replica %d, round %" PRIu64 ", %.1f s: %s", compute->stage, siblings->self,
+                siblings->waited_replica, own->round, (double)waited_ns / 1e9,
+                joined ? "it has just joined, and copied what had changed meanwhile" : "an exchange takes longer than sync.overlap hides");
 }
 
 /* In the order of the replicas; who has left and is not in this exchange has no part. */
@@ -167,15 +170,18 @@ int post_wait(struct compute *compute, const struct wire_sync *own, const uint8_
               int *count)
 {
     struct siblings *siblings = compute->siblings;
-    uint64_t began_ns = clock_now_ns();
-    int replica, err = 0;
+    uint64_t began_ns = clock_now_ns(), at_ns = began_ns, of[PROFILE_MAX_REPLICAS] = {0};
+    int replica, longest = -1, err = 0;
     while ((replica = awaited(siblings, own)) >= 0) {
-        siblings->waited_round = own->round;
-        siblings->waited_replica = replica;
         err = compute_accept(compute, LOOK_NS);
+        of[replica] += clock_now_ns() - at_ns;
+        at_ns = clock_now_ns();
+        longest = longest < 0 || of[replica] > of[longest] ? replica : longest; /* the word of the others that they have it comes after it */
+        siblings->waited_round = own->round;
+        siblings->waited_replica = longest;
         if (err && err != ERR_AGAIN)
             break;
-        tell_stall(compute, own, replica, clock_now_ns() - began_ns);
+        tell_stall(compute, own, replica, at_ns - began_ns);
     }
     uint64_t waited_ns = clock_now_ns() - began_ns;
     compute->pass.wait_ns[WAIT_SYNC] += waited_ns;

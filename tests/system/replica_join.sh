@@ -2,7 +2,7 @@
 # A replica that died comes back by itself: it copies what the others have in common and takes part from a round on, at every offset of a
 # short schedule, with rounds under way or not; the lowest one, too, and two at once. One that dies while it joins holds up nobody and comes
 # again; one that dies too often stays away. Never is there another history: weights are the same bits after every round.
-# seconds: 300
+# seconds: 480
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have let replicas die and come back"
 
@@ -83,6 +83,9 @@ wait_for 30 happened slow '^warn join-failed kedged: replica 1 did not join: r1s
 at=$(step_of slow)
 wait_for 60 step_reached slow $((at + 40)) || fail "the others wait for one that died while it joined: $(kedge status slow; events_of slow | tail -n 20)"
 back slow 1 1
+# It copies for longer than an exchange may take: the others wait for that, and say for whom and why.
+wait_for 30 happened slow '^warn sync-wait r[02]s0: stage 0 of replica [02] waited for replica 1, round [0-9]*, [0-9.]* s: it has just joined' ||
+    fail "slow: nobody says that it waits: $(events_of slow | tail -n 20)"
 lose slow r1s0
 back slow 1 2
 lose slow r1s0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What synchronisation costs in quality and what it saves in bytes: real replicas of one stage each on the configuration of our research
 # prototype (a byte-level Llama of 2.3 M parameters, pre-trained elsewhere, adapted to grade-school maths; two replicas, 192 steps of
-# 1024 tokens each, H 24, 3 fragments, overlap 2, merge .5, outer .7/.9). Each line is one run:
+# 1024 tokens each, H 24, 3 fragments, overlap 2, merge .5, outer .7/.9), and with the defaults of [sync]. Each line is one run:
 #
 #   name, un-masked loss of the test windows before / at a quarter / half / three quarters / after the last full exchange (mean of the replicas),
 #   bytes a step and sibling without that exchange, most bytes in a second, how many times fewer bits than averaging fp32 gradients
@@ -35,7 +35,7 @@ print(repr(len(test) / len(train + test)))
 PYTHON
 )
 
-# profile [SECTION.KEY=VALUE...] : of a run called quality
+# profile [SECTION.KEY=VALUE...] : of a run called quality; without a VALUE the key is what it is by default
 profile() {
     cat >"$folder/quality.ini" <<END
 [run]
@@ -65,13 +65,16 @@ count = $replicas
 every = 24
 fragments = 3
 overlap = 2
+merge = 0.5
+outer_rate = 0.7
+outer_momentum = 0.9
 END
     for host in $(seq "$replicas"); do printf '[host h%s]\nthreads = 1\n' "$host" >>"$folder/quality.ini"; done
     for change in "$@"; do
         section=${change%%.*} key=${change%%=*} value=${change#*=}
         key=${key#*.}
         sed -i "/^\[$section\]/,/^\[/{/^$key *=/d}" "$folder/quality.ini"
-        sed -i "s/^\[$section\]/&\n$key = $value/" "$folder/quality.ini"
+        [ -z "$value" ] || sed -i "s/^\[$section\]/&\n$key = $value/" "$folder/quality.ini"
     done
 }
 run() {
@@ -124,7 +127,7 @@ row powersgd_8 rest sync.payload=powersgd sync.rank=8 sync.table=bf16
 row powersgd_16 rest sync.payload=powersgd sync.rank=16 sync.table=bf16
 row powersgd_8_alternating rest sync.payload=powersgd sync.rank=8 sync.table=bf16 sync.power=alternating
 row powersgd_16_alternating rest sync.payload=powersgd sync.rank=16 sync.table=bf16 sync.power=alternating
-row defaults rest sync.every=30
+row defaults rest sync.every= sync.fragments= sync.overlap= sync.merge= sync.outer_rate= sync.outer_momentum=
 
 sent() { # SETTINGS... : bytes of lane sync in one direction, in all
     profile train.micro_batch=1 train.sequence=16 train.evaluate_every=0 data.validation_windows=1 sync.every=100 "$@"

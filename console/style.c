@@ -30,7 +30,7 @@ void style_init(struct style *style, const struct args *args, FILE *out)
     setlocale(LC_CTYPE, "");
     style->plain = (args->options & OPTION_PLAIN) || !terminal || dumb;
     style->ascii = (args->options & OPTION_ASCII) || strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
-    bool may_color = terminal && !dumb && !(no_color && *no_color);
+    bool may_color = terminal && !dumb && !(args->options & OPTION_PLAIN) && !(no_color && *no_color);
     style->color = args->color == COLOR_ALWAYS || (args->color == COLOR_AUTO && may_color);
     style->columns = terminal ? terminal_columns(fileno(out)) : 0;
 }

@@ -1,6 +1,6 @@
 /*
  * What a console that only watches costs: the real one on a terminal of its own, 20 processes that all report ten times a second, so that it
- * draws as often as it ever does. A minute of each view, and the memory then. A line is: name value unit (what it is).
+ * draws as often as it ever does. A minute over five views, and the memory then. A line is: name value unit (what it is).
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -149,7 +149,8 @@ static int launch_run(struct loop *loop, struct profile *profile, const char *so
 static int follow(struct loop *loop, const struct place *place, const struct args *args, bool from_start, const struct style *style)
 {
     int code = screen_is_wanted(args, style) ? screen_run(loop, place->name, args, style) : -1;
-    return code >= 0 ? code : watch_run(loop, place, args->options & OPTION_JSON, from_start, style);
+    return code >= 0 ? code : watch_run(loop, place, args->options & OPTION_JSON, from_start, args->options & OPTION_READ_ONLY,
+                                         style);
 }
 
 /* What was just begun. */

@@ -69,11 +69,12 @@ static int on_message(struct link *link, const struct frame_header *header, cons
         return why_set(why, ERR_INVALID, "message type %d is not for a console", header->type);
     void *row = mem_new(message->struct_bytes);
     int err = wire_decode(header->type, payload, bytes, row, why);
+    bool unasked = !err && message->type == WIRE_REPLY && ((struct wire_reply *)row)->request == 0;
     if (!err && message->type == WIRE_REPLY)
         client->reply = *(struct wire_reply *)row;
     else if (!err)
         err = state_apply(&client->state, message->type, row, clock_now_ns(), why);
-    if (!err && client->callbacks.changed)
+    if (!err && client->callbacks.changed && !unasked)
         client->callbacks.changed(client, message->type, row, client->arg);
     mem_free(row);
     return err;
@@ -428,6 +429,19 @@ int client_send_order(struct client *client, enum order_kind kind, const char *n
     if (err)
         return why_set(why, err, "the order could not be sent: %s", client->down ? client->down_reason : why_name(err));
     return 0;
+}
+
+void client_tell_login(struct client *client, const char *host, int err, const char *reason)
+{
+    struct wire_order order = {.kind = ORDER_LOGIN};
+    if (client->down || !client->live || !client->state.complete)
+        return;
+    say_who(order.who, sizeof order.who);
+    snprintf(order.name, sizeof order.name, "%s", host);
+    snprintf(order.value, sizeof order.value, "%s", err ? "shut" : "open");
+    if (err)
+        text_harmless(reason, strlen(reason), order.text, sizeof order.text);
+    link_send(client->link, WIRE_ORDER, &order, 0, 0);
 }
 
 int client_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct wire_reply *reply,

@@ -60,6 +60,8 @@ int client_wait(struct client *client, bool (*until)(struct client *client, void
 int client_wait_complete(struct client *client, struct why *why);
 /* Queue an order and return: the reply comes as `changed` with WIRE_REPLY. For who must not wait. */
 int client_send_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct why *why);
+/* What became of a login to a host that was tried; nobody waits for an answer, and without a road nothing is said. */
+void client_tell_login(struct client *client, const char *host, int err, const char *reason);
 /* One order and its reply; a refusal is the reply's err with its text. `reply` may be NULL. */
 int client_order(struct client *client, enum order_kind kind, const char *name, const char *value, struct wire_reply *reply,
                  struct why *why);

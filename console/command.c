@@ -108,8 +108,9 @@ static const struct command commands[] = {
         .function = show_hosts,
         .help = "the hosts and processes of a run",
         .details = "Of each host the share of its processors that is busy, the load, the memory that is free, the room on the disk of the "
-                   "run's folder, what nvidia-smi says of its GPUs, how far its clock is ahead of the scheduler's, and when it was heard "
-                   "of last; of each process what it waits for. A dash stands where nothing is known.",
+                   "run's folder, what nvidia-smi says of its GPUs, how far its clock is ahead of the scheduler's, "
+                   "when it was heard of last, and whether it takes new sessions (login: a console that watches where the run was started tries "
+                   "every few minutes); of each process what it waits for. A dash stands where nothing is known.",
     },
     {
         .name = "events", .arguments = "RUN", .least = 1, .most = 1, .options = OPTION_JSON | OPTION_FOLLOW,

@@ -21,7 +21,7 @@ const char *hosts_title(enum hosts_column column)
     static const char *const titles[HOSTS_COLUMNS] = {
         [HOSTS_NAME] = "host", [HOSTS_USE] = "use", [HOSTS_CPU] = "cpu", [HOSTS_LOAD] = "load", [HOSTS_MEMORY] = "mem free", [HOSTS_DISK] = "disk free",
         [HOSTS_GPU] = "gpu", [HOSTS_GPU_MEMORY] = "gpu free", [HOSTS_HEAT] = "heat", [HOSTS_POWER] = "power", [HOSTS_CLOCK] = "clock",
-        [HOSTS_HEARD] = "heard", [HOSTS_PROCESSES] = "procs", [HOSTS_PRICE] = "an hour"};
+        [HOSTS_HEARD] = "heard", [HOSTS_LOGIN] = "login", [HOSTS_PROCESSES] = "procs", [HOSTS_PRICE] = "an hour"};
     return titles[column];
 }
 
@@ -43,6 +43,24 @@ static void write_real(const struct style *style, float value, const char *unit,
 static uint64_t heard_ns_ago(const struct state *state, const struct state_host *host, uint64_t now_ns)
 {
     return state_is_over(state) || host->row.use == HOST_DRAINED ? UINT64_MAX : state_host_age_ns(host, now_ns);
+}
+
+static uint64_t login_ns_ago(const struct state_host *host, uint64_t now_ns)
+{
+    return host->row.login_ns_ago == UINT64_MAX ? UINT64_MAX : host->row.login_ns_ago + (now_ns - host->heard_ns);
+}
+
+/* "open 40 s", "SHUT 2 m": whether a new session was had, and when that was tried. */
+static bool write_login(const struct state *state, const struct state_host *host, const struct style *style, uint64_t now_ns, char *out,
+                        size_t size)
+{
+    char age[WORDS];
+    bool known = host->row.login != LOGIN_UNKNOWN && !state_is_over(state), shut = host->row.login == LOGIN_SHUT;
+    if (known)
+        snprintf(out, size, "%s %s", shut ? "SHUT" : "open", words_age(style, login_ns_ago(host, now_ns), age, sizeof age));
+    else
+        snprintf(out, size, "%s", style_glyph(style, GLYPH_UNKNOWN));
+    return known && shut;
 }
 
 bool hosts_cell(const struct state *state, size_t number, enum hosts_column column, const struct style *style, uint64_t now_ns, char *out,
@@ -87,6 +105,8 @@ bool hosts_cell(const struct state *state, size_t number, enum hosts_column colu
     case HOSTS_HEARD:
         words_age(style, heard_ns_ago(state, host, now_ns), out, size);
         return false;
+    case HOSTS_LOGIN:
+        return write_login(state, &state->hosts[number], style, now_ns, out, size);
     case HOSTS_PROCESSES:
         snprintf(out, size, "%u", row->processes);
         return false;
@@ -142,6 +162,8 @@ json_t *hosts_report(const struct state *state, uint64_t now_ns)
         json_object_set_new(object, "clock_offset_seconds", report_real(row->clock_offset));
         json_object_set_new(object, "rtt_seconds", row->rtt_ns ? report_seconds(row->rtt_ns) : json_null());
         json_object_set_new(object, "price_per_hour", report_real(row->price_per_hour));
+        json_object_set_new(object, "login", row->login == LOGIN_UNKNOWN ? json_null() : json_string(row->login == LOGIN_SHUT ? "shut" : "open"));
+        json_object_set_new(object, "login_tried_seconds_ago", report_seconds(login_ns_ago(&state->hosts[i], now_ns)));
         json_array_append_new(list, object);
     }
     return list;

@@ -161,7 +161,7 @@ static int cell(int at, int column, char *out, size_t size, void *arg)
 static const struct { int least, importance; } host_columns[HOSTS_COLUMNS] = {
     [HOSTS_NAME] = {4, 0}, [HOSTS_USE] = {0, 0}, [HOSTS_CPU] = {0, 0}, [HOSTS_LOAD] = {0, 8}, [HOSTS_MEMORY] = {0, 2}, [HOSTS_DISK] = {0, 1},
     [HOSTS_GPU] = {0, 1}, [HOSTS_GPU_MEMORY] = {0, 3}, [HOSTS_HEAT] = {0, 4}, [HOSTS_POWER] = {0, 6}, [HOSTS_CLOCK] = {0, 1},
-    [HOSTS_HEARD] = {0, 0}, [HOSTS_PROCESSES] = {0, 5}, [HOSTS_PRICE] = {0, 7},
+    [HOSTS_HEARD] = {0, 0}, [HOSTS_LOGIN] = {0, 0}, [HOSTS_PROCESSES] = {0, 5}, [HOSTS_PRICE] = {0, 7},
 };
 
 static int host_cell(int at, int column, char *out, size_t size, void *arg)

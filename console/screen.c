@@ -9,6 +9,7 @@
 #include "console/client.h"
 #include "console/command.h"
 #include "console/desk.h"
+#include "console/health.h"
 #include "console/draft.h"
 #include "console/pager.h"
 #include "console/place.h"
@@ -36,12 +37,13 @@ struct screen {
     struct surface surface;
     struct view view;
     struct client *client;
+    struct health *health; /* of the run's hosts; NULL = not ours to ask */
     struct recall *recall;
     struct place place;
     struct loop_watch *keys;
     struct loop_timer *draw, *tick;
     uint64_t drawn_ns;
-    bool leaving, hung_up, draw_armed, has_keys;
+    bool once, leaving, hung_up, draw_armed, has_keys;
     struct task *task;        /* a command at work in the view's window */
     char launched[PROMPT_TEXT]; /* the profile that it launches; "" = it does something else */
 };
@@ -144,6 +146,7 @@ static int open_client(struct screen *screen, struct why *why)
     if (!screen->client)
         return why->err;
     screen->view.road.live = client_is_live(screen->client);
+    health_tell(screen->health, screen->client);
     return 0;
 }
 
@@ -153,11 +156,13 @@ static int open_run(struct screen *screen, const char *run, struct why *why)
     int err = place_find(screen->loop, run, &place, why); /* HOST:RUN asks a host, and turns the loop meanwhile */
     if (err)
         return err;
+    health_free(screen->health);
     client_free(screen->client);
     screen->client = NULL;
     recall_free(screen->recall);
     screen->recall = NULL;
     screen->place = place;
+    screen->health = !screen->once && !screen->view.read_only ? health_new(screen->loop, &place) : NULL;
     view_open(&screen->view, run, true, place.folder[0] != '\0');
     return open_client(screen, why);
 }
@@ -170,6 +175,7 @@ static void reopen(struct screen *screen)
     if (!view->run[0] || !view->road.down || dialling || state_is_over(&view->state) ||
         (!screen->place.far && !runs_answers(screen->place.folder)))
         return;
+    health_tell(screen->health, NULL);
     client_free(screen->client);
     screen->client = NULL;
     open_client(screen, &(struct why){0});
@@ -424,6 +430,7 @@ static void end(struct screen *screen)
     loop_timer_free(screen->tick);
     task_free(screen->task);
     recall_free(screen->recall);
+    health_free(screen->health);
     client_free(screen->client);
     surface_clear(&screen->surface);
 }
@@ -565,6 +572,7 @@ int screen_once(const char *run, const struct args *args, const struct style *st
     view_init(&screen->view, style, args->options & OPTION_READ_ONLY);
     view_set_clock(&screen->view, clock_now_ns(), clock_wall_ms());
     enum panel panel = panel_of(args, &why);
+    screen->once = true;
     screen->loop = panel == PANEL_COUNT ? NULL : loop_new(&why);
     if (!screen->loop || open_run(screen, run, &why) != 0 || client_wait_complete(screen->client, &why) != 0) {
         code = visit_fail(&why);

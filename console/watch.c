@@ -7,6 +7,7 @@
 
 #include "console/client.h"
 #include "console/command.h"
+#include "console/health.h"
 #include "console/print.h"
 #include "console/report.h"
 #include "console/table.h"
@@ -24,6 +25,7 @@ struct watch {
     const struct place *place;
     const struct style *style;
     bool json, events_from_start, complete, was_complete;
+    struct health *health; /* of its hosts; NULL = not ours to ask */
     uint64_t heard_ns; /* when the newest word came */
     uint64_t newest_event, next_line_ns, said_ns;
     int said_phase;
@@ -267,7 +269,9 @@ static bool watch_once(struct loop *loop, struct watch *watch, int *exit_code)
         *exit_code = visit_fail(&why);
         return false;
     }
+    health_tell(watch->health, client);
     int err = client_wait(client, has_ended, watch, 0, &why);
+    health_tell(watch->health, NULL);
     bool over = state_is_over(client_state(client)) || client_state(client)->run.phase == PHASE_STOPPING;
     bool known = watch->complete || watch->was_complete; /* who was never reached is not waited for */
     bool again = err == ERR_GONE && !over && (watch->place->far ? known && !interrupted : runs_answers(watch->place->folder));
@@ -296,11 +300,13 @@ static void await_redial(struct loop *loop, const struct watch *watch, int failu
         loop_run_once(loop, until_ns - now_ns);
 }
 
-int watch_run(struct loop *loop, const struct place *place, bool json, bool from_start, const struct style *style)
+int watch_run(struct loop *loop, const struct place *place, bool json, bool from_start, bool read_only,
+              const struct style *style)
 {
     struct watch watch = {.run = place->run, .place = place, .style = style, .json = json, .events_from_start = from_start};
     const char *run = place->run;
     int exit_code = EXIT_NETWORK, failures = 0;
+    watch.health = read_only ? NULL : health_new(loop, place);
     while (watch_once(loop, &watch, &exit_code)) {
         failures = watch.complete ? 0 : failures + 1;
         if (place->far) {
@@ -309,9 +315,11 @@ int watch_run(struct loop *loop, const struct place *place, bool json, bool from
         }
         if (failures == REJOINS) {
             fprintf(stderr, "kedge: the scheduler of %s lives, but does not answer: %s\n", run, watch.down_reason);
-            return EXIT_NETWORK;
+            exit_code = EXIT_NETWORK;
+            break;
         }
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
     }
+    health_free(watch.health);
     return exit_code;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "scheduler/run_state.h"
+#include "ssh/base/clock.h"
 
 /* Rows are in the profile's order; those of an adopted run are there already. */
 void hosts_begin(struct run *run)
@@ -14,7 +15,7 @@ void hosts_begin(struct run *run)
         struct record_host *at = &record->hosts[i];
         if ((size_t)i >= record->host_count) {
             at->row = (struct wire_host){.cpu_share = NAN, .load = NAN, .gpu_share = NAN, .gpu_celsius = NAN, .gpu_watts = NAN,
-                                         .clock_offset = (double)NAN, .heard_ns_ago = UINT64_MAX};
+                                         .clock_offset = (double)NAN, .heard_ns_ago = UINT64_MAX, .login_ns_ago = UINT64_MAX};
             record->host_count++;
         }
         if (at->row.use != HOST_DRAINED)
@@ -38,6 +39,8 @@ int hosts_take(struct run *run, struct process *agent, const void *payload, stru
     row.processes = at->row.processes;
     row.price_per_hour = at->row.price_per_hour;
     row.use = at->row.use;
+    row.login = at->row.login;
+    row.login_ns_ago = at->row.login_ns_ago;
     at->row = row;
     record_touch(run->record, &at->version);
     return 0;
@@ -65,6 +68,33 @@ void hosts_refresh(struct run *run)
             at->row.clock_offset = (double)offset_ns / 1e9;
         at->row.heard_ns_ago = agent->record->row.heard_ns_ago;
         at->row.processes = count_living(run, i);
+        if (at->login_ns)
+            at->row.login_ns_ago = clock_now_ns() - at->login_ns;
         record_touch(run->record, &at->version);
     }
+}
+
+void hosts_order_login(struct run *run, const struct wire_order *order, struct wire_reply *reply)
+{
+    struct record *record = run->record;
+    bool shut = strcmp(order->value, "shut") == 0;
+    size_t i = 0;
+    while (i < record->host_count && strcmp(record->hosts[i].row.host, order->name) != 0)
+        i++;
+    if (i == record->host_count || i >= run->processes.agents || (!shut && strcmp(order->value, "open") != 0)) {
+        reply->err = ERR_INVALID;
+        record_text(reply->text, sizeof reply->text, "'%s' is no host of this run, or '%s' no word about its login", order->name, order->value);
+        return;
+    }
+    struct record_host *at = &record->hosts[i];
+    uint8_t before = at->row.login;
+    at->row.login = shut ? LOGIN_SHUT : LOGIN_OPEN;
+    at->row.login_ns_ago = 0;
+    at->login_ns = clock_now_ns();
+    record_touch(record, &at->version);
+    if (shut && before != LOGIN_SHUT)
+        run_say(run, EVENT_WARN, &run->processes.all[i], "login-shut", "host %s takes no new session, though its roads stand: %s (tried by %s)",
+                at->row.host, order->text, order->who);
+    else if (!shut && before == LOGIN_SHUT)
+        run_say(run, EVENT_INFO, &run->processes.all[i], "login-open", "host %s takes new sessions again (tried by %s)", at->row.host, order->who);
 }

@@ -74,6 +74,7 @@ struct record_meter {
 struct record_host {
     uint64_t version;
     struct wire_host row;
+    uint64_t login_ns;           /* when a console tried to log in last; 0 = not since kedged began */
 };
 
 struct record_spectrum {

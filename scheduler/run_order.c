@@ -161,12 +161,13 @@ void run_order(struct run *run, const struct wire_order *order, struct wire_repl
         [ORDER_SET] = order_set,     [ORDER_STOP] = order_stop,     [ORDER_STOP_NOW] = order_stop,
         [ORDER_PAUSE] = order_pause, [ORDER_RESUME] = order_resume, [ORDER_CHECKPOINT] = order_checkpoint,
         [ORDER_SNAPSHOT] = anchor_order, [ORDER_RESTART] = moves_order, [ORDER_DRAIN] = moves_order, [ORDER_REPLACE] = moves_order,
+        [ORDER_LOGIN] = hosts_order_login,
     };
     *reply = (struct wire_reply){.request = order->request};
     if (order->kind >= sizeof orders / sizeof *orders || !orders[order->kind])
         answer(reply, ERR_INVALID, "order %u is not known to kedged; is this console newer?", order->kind);
     else
         orders[order->kind](run, order, reply);
-    log_at(LOG_INFO, "order", "%u by %s: %s%s%s → %s", order->kind, order->who, order->name, order->name[0] ? "=" : "",
+    log_at(order->kind == ORDER_LOGIN ? LOG_DEBUG : LOG_INFO, "order", "%u by %s: %s%s%s → %s", order->kind, order->who, order->name, order->name[0] ? "=" : "",
            order->value, reply->text);
 }

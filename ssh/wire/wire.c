@@ -115,6 +115,7 @@ static const struct wire_field host_fields[] = {
     FIELD(host, gpu_memory_bytes), FIELD(host, gpu_used_bytes), FIELD(host, gpu_celsius), FIELD(host, gpu_watts), FIELD(host, host),
     FIELD(host, clock_offset), FIELD(host, rtt_ns), FIELD(host, heard_ns_ago), FIELD(host, processes), FIELD(host, price_per_hour),
     RANGE(host, use, HOST_USED, HOST_DRAINED),
+    RANGE(host, login, LOGIN_UNKNOWN, LOGIN_SHUT), FIELD(host, login_ns_ago),
 };
 static const struct wire_field spectrum_fields[] = {
     FIELD(spectrum, version), FIELD(spectrum, layer), RANGE(spectrum, matrix_class, MATRIX_Q, MATRIX_DOWN), FIELD(spectrum, rank),
@@ -231,8 +232,8 @@ static const struct wire_field knob_row_fields[] = {
 };
 static const struct wire_field state_end_fields[] = {FIELD(state_end, newest_event)};
 static const struct wire_field order_fields[] = {
-    RANGE(order, kind, ORDER_SET, ORDER_REPLACE), FIELD(order, request), FIELD(order, who), FIELD(order, name),
-    FIELD(order, value),
+    RANGE(order, kind, ORDER_SET, ORDER_LOGIN), FIELD(order, request), FIELD(order, who), FIELD(order, name),
+    FIELD(order, value), FIELD(order, text),
 };
 static const struct wire_field reply_fields[] = {
     FIELD(reply, request), FIELD(reply, err), FIELD(reply, ledger), FIELD(reply, text),
@@ -291,7 +292,7 @@ static const struct wire_message messages[] = {
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 167 + NAME_BYTES),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),
-    ROW(HOST, host, "A→S", LANE_TELEM, 107 + 2 * NAME_BYTES),
+    ROW(HOST, host, "A→S", LANE_TELEM, 116 + 2 * NAME_BYTES),
     ROW(SPECTRUM, spectrum, "W→S", LANE_TELEM, 29 + TEXT_BYTES),
 
     ROW(WATCH, watch, "C→S", LANE_CONTROL, 9),
@@ -304,11 +305,11 @@ static const struct wire_message messages[] = {
     ROW(LEDGER_ROW, ledger_row, "S→C", LANE_CONTROL, 49 + 4 * NAME_BYTES),
     ROW(KNOB_ROW, knob_row, "S→C", LANE_CONTROL, 1 + 3 * NAME_BYTES),
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
-    ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES),
+    ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES + TEXT_BYTES),
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
     ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 200 + NAME_BYTES + TEXT_BYTES),
     ROW(METER_ROW, meter, "S→C", LANE_TELEM, 87),
-    ROW(HOST_ROW, host, "S→C", LANE_TELEM, 107 + 2 * NAME_BYTES),
+    ROW(HOST_ROW, host, "S→C", LANE_TELEM, 116 + 2 * NAME_BYTES),
     ROW(SPECTRUM_ROW, spectrum, "S→C", LANE_TELEM, 29 + TEXT_BYTES),
 
     ROW(SYNC, sync, "W→W siblings", LANE_SYNC, 40 + WIRE_SYNC_BYTES),

@@ -19,7 +19,7 @@
 #include "ssh/base/buf.h"
 #include "ssh/base/why.h"
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_RECORD " (record)" /* ends hello.program of a bridge that serves a journal: no scheduler lives */
 #define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
 #define WIRE_ADDRESS 128 /* longest HOST:PORT */
@@ -481,7 +481,10 @@ struct wire_host {
     uint16_t processes;                /* of the run, that live there, without the agent */
     double price_per_hour;             /* of the host itself, by the profile */
     uint8_t use;                       /* enum host_use */
+    uint8_t login;                     /* enum wire_login: does it take new sessions? */
+    uint64_t login_ns_ago;             /* when a console tried last; UINT64_MAX = never */
 };
+enum wire_login { LOGIN_UNKNOWN, LOGIN_OPEN, LOGIN_SHUT };
 
 #define WIRE_SYNC_BYTES (1 << 20) /* of a contribution in a piece; the last may be shorter */
 
@@ -688,13 +691,14 @@ struct wire_state_end {
 };
 
 enum order_kind { ORDER_SET = 1, ORDER_STOP, ORDER_STOP_NOW, ORDER_PAUSE, ORDER_RESUME, ORDER_CHECKPOINT, ORDER_SNAPSHOT,
-                  ORDER_RESTART, ORDER_DRAIN, ORDER_REPLACE };
+                  ORDER_RESTART, ORDER_DRAIN, ORDER_REPLACE, ORDER_LOGIN };
 
 struct wire_order {
     uint8_t kind;
-    uint32_t request; /* echoed in the reply */
+    uint32_t request; /* echoed in the reply; 0 = nobody waits for it */
     char who[WIRE_NAME]; /* user@host, for the ledger */
-    char name[WIRE_NAME], value[WIRE_NAME]; /* of ORDER_SET; RESTART, DRAIN: name = HOST; REPLACE: and value = the other one */
+    char name[WIRE_NAME], value[WIRE_NAME]; /* of ORDER_SET; RESTART, DRAIN: name = HOST; REPLACE: and value = the other one; LOGIN: "open" or "shut" */
+    char text[WIRE_TEXT]; /* of ORDER_LOGIN "shut": why */
 };
 
 struct wire_reply {

@@ -57,7 +57,8 @@ static void send_host(const struct fleet_sink *to, int number)
         .gpus = gpu, .gpu = "NVIDIA GeForce RTX 4090", .gpu_share = gpu ? 0.97F : NAN, .gpu_memory_bytes = gpu ? UINT64_C(24) << 30 : 0,
         .gpu_used_bytes = gpu ? UINT64_C(18) << 30 : 0, .gpu_celsius = gpu ? 71 : NAN, .gpu_watts = gpu ? 312 : NAN,
         .clock_offset = number == 3 ? -300.5 : 0.0012, .rtt_ns = 20 * CLOCK_MS, .heard_ns_ago = 100 * CLOCK_MS, .processes = 2,
-        .price_per_hour = gpu ? 0.4 : (double)NAN,
+        .price_per_hour = gpu ? 0.4 : (double)NAN, .login = number == 1 ? LOGIN_SHUT : number == 2 ? LOGIN_UNKNOWN : LOGIN_OPEN,
+        .login_ns_ago = number == 2 ? UINT64_MAX : 40 * CLOCK_SECOND,
     };
     snprintf(row.host, sizeof row.host, "h%d", number);
     to->take(WIRE_HOST_ROW, &row, to->arg);

@@ -712,6 +712,31 @@ static void hosts_are_as_their_agents_say(void **state)
     assert_int_equal(run_message(world.run, &world.roads[WORLD_R0S0], WIRE_HOST, &told, &why), ERR_INVALID);
 }
 
+/* Consoles try to log in; what changes is an event, and an agent's own row does not undo it. */
+static void logins_are_recorded(void **state)
+{
+    (void)state;
+    const struct record_host *b = &world.record->hosts[1];
+    world_form(&world);
+    assert_true(b->row.login == LOGIN_UNKNOWN && b->row.login_ns_ago == UINT64_MAX);
+    uint64_t before = world.record->state.row.newest_event;
+    assert_int_equal(world_order(&world, ORDER_LOGIN, "b", "open").err, 0);
+    assert_int_equal(world.record->state.row.newest_event, before); /* as it should be: no news */
+    assert_int_equal(b->row.login, LOGIN_OPEN);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(world_order(&world, ORDER_LOGIN, "b", "shut").err, 0);
+    assert_int_equal(world.record->state.row.newest_event, before + 1);
+    struct wire_host told = {.host = "b", .memory_bytes = 1000, .login = LOGIN_OPEN};
+    assert_int_equal(world_say(&world, WORLD_AGENT_B, WIRE_HOST, &told), 0);
+    world_pass(&world, 3);
+    assert_true(b->row.login == LOGIN_SHUT && b->row.login_ns_ago >= 3 * CLOCK_SECOND && b->row.login_ns_ago < 5 * CLOCK_SECOND);
+    assert_int_equal(world_order(&world, ORDER_LOGIN, "b", "open").err, 0);
+    assert_int_equal(world.record->state.row.newest_event, before + 2);
+    assert_int_equal(world_order(&world, ORDER_LOGIN, "nobody", "open").err, ERR_INVALID);
+    assert_int_equal(world_order(&world, ORDER_LOGIN, "a", "perhaps").err, ERR_INVALID);
+    assert_int_equal(world.record->hosts[0].row.login, LOGIN_UNKNOWN);
+}
+
 /* ---- numbers ---- */
 
 static void numbers_of_the_run(void **state)
@@ -904,6 +929,7 @@ int main(void)
         TEST(adopts_a_forming_run),
         TEST(adopts_a_stopping_run),
         TEST(hosts_are_as_their_agents_say),
+        TEST(logins_are_recorded),
         TEST(numbers_of_the_run),
         TEST(roads_in_numbers),
         TEST(anything_in_any_order),

@@ -4,7 +4,10 @@
  * here to type it. What was offered is remembered, because "permission denied" alone helps nobody.
  *
  *   LISTING (what the server accepts) → AGENT (its keys) → per key: OFFERING [→ ASKING for a passphrase → OFFERING]
- *   → PASSWORD (asked, then tried, also as keyboard-interactive) → known or refused
+ *   → KEYBOARD (what the server asks, as often as it asks) → PASSWORD (asked, then tried) → known or refused
+ *
+ * A server that wants more than a key (AuthenticationMethods publickey,keyboard-interactive) does not say so when it has taken the key; the
+ * library hides it. So when nothing else was offered at first, it is asked once more what it accepts (LISTING_AGAIN).
  *
  * RSA keys go last: until 1.11 the library signs with SHA-1 only, which servers since OpenSSH 8.8 refuse without saying so.
  */
@@ -18,13 +21,17 @@
 #include "ssh/session/agent.h"
 #include "ssh/session/inner.h"
 #include "ssh/session/key.h"
+#include "ssh/session/keyboard.h"
 
 #define KEYS_MOST (SESSION_IDENTITIES + AGENT_KEYS)
 #define PASSPHRASES 3 /* tries */
 #define PASSWORDS 3
 #define LIBSSH2_WITH_RSA_SHA2 0x010b00
 
-enum auth_state { AUTH_LISTING, AUTH_AGENT, AUTH_OFFERING, AUTH_ASKING, AUTH_ASKING_PASSWORD, AUTH_PASSWORD, AUTH_KEYBOARD };
+enum auth_state {
+    AUTH_LISTING, AUTH_AGENT, AUTH_OFFERING, AUTH_ASKING, AUTH_LISTING_AGAIN, AUTH_KEYBOARD, AUTH_ASKING_KEYBOARD, AUTH_ASKING_PASSWORD,
+    AUTH_PASSWORD,
+};
 enum signing { SIGN_NONE, SIGN_ASKED, SIGN_READY, SIGN_FAILED };
 
 struct candidate {
@@ -45,6 +52,8 @@ struct auth {
     bool probing; /* the signature is held back: would the server take this key? */
     bool library_has_sha2;
     bool keys_allowed, password_allowed, keyboard_allowed;
+    bool wants_more;    /* a key was taken, and does not suffice */
+    struct keyboard *keyboard;
     char methods[200];
     int offered, offered_rsa;
     char offers[700], notes[500]; /* for the refusal */
@@ -308,53 +317,123 @@ static int step_offering(struct auth *auth)
     return 1;
 }
 
+/* ---- what is said when nothing helped ---- */
+
+static int refuse(struct auth *auth, struct why *why)
+{
+    const struct session_settings *settings = &auth->session->settings;
+    const char *user = settings->user, *notes = auth->notes;
+    if (!auth->keys_allowed)
+        return why_set(why, ERR_REFUSED, "lets %s in only by %s, not by key%s", user, auth->methods, notes);
+    if (auth->wants_more)
+        return why_set(why, ERR_REFUSED, "takes a key of %s, and then wants more: %s%s", user, auth->methods, notes);
+    if (auth->offered && auth->offered == auth->offered_rsa && !auth->library_has_sha2)
+        return why_set(why, ERR_REFUSED,
+                       "did not accept %s for %s. This is an RSA key, and libssh2 %s can only sign with SHA-1 for it, "
+                       "which servers since OpenSSH 8.8 refuse: make another key (ssh-keygen -t ed25519), put its .pub into "
+                       "~/.ssh/authorized_keys there, and name it with identity =%s",
+                       auth->offers, user, LIBSSH2_VERSION, notes);
+    if (auth->offered)
+        return why_set(why, ERR_REFUSED,
+                       "accepts none of our keys for %s: offered were %s%s. Put one's .pub into ~/.ssh/authorized_keys "
+                       "there, "
+                       "or name the right one with identity =", user, auth->offers, notes);
+    return why_set(why, ERR_REFUSED,
+                   "wants a key of %s and there is none to offer%s: ssh-keygen -t ed25519 makes one, its .pub goes into "
+                   "~/.ssh/authorized_keys there", user, notes);
+}
+
 /* ---- passwords ---- */
 
 static void ask_password(struct auth *auth)
 {
     const struct session_settings *settings = &auth->session->settings;
     auth->state = AUTH_ASKING_PASSWORD;
-    if (!(auth->password_allowed || auth->keyboard_allowed) || auth->tries >= PASSWORDS ||
+    if (!auth->password_allowed || auth->tries >= PASSWORDS ||
         !session_ask(auth->session, ASK_PASSWORD, true, "", "%spassword of %s@%s", auth->tries ? "that was not it; " : "",
                      settings->user, settings->host))
         auth->tries = PASSWORDS; /* no more */
 }
 
-/* One hidden question is the password; anything else (one-time codes …) is beyond what was typed, and gets an empty
- * answer. */
-static void on_keyboard(const char *name, int name_bytes, const char *instruction, int instruction_bytes, int prompts,
-                        const LIBSSH2_USERAUTH_KBDINT_PROMPT *prompt, LIBSSH2_USERAUTH_KBDINT_RESPONSE *responses,
-                        void **abstract)
+static void begin_typing(struct auth *auth)
 {
-    struct session *session = *abstract;
-    (void)name, (void)name_bytes, (void)instruction, (void)instruction_bytes;
-    for (int i = 0; i < prompts; i++) {
-        const char *text = prompts == 1 && !prompt[i].echo && session->auth->secret ? session->auth->secret : "";
-        responses[i].text = arena_get(&session->memory, strlen(text) + 1); /* the library frees it */
-        if (responses[i].text)
-            memcpy(responses[i].text, text, strlen(text) + 1);
-        responses[i].length = responses[i].text ? (unsigned)strlen(text) : 0;
+    auth->tries = 0;
+    if (auth->keyboard_allowed && auth->session->callbacks.ask)
+        auth->state = AUTH_KEYBOARD;
+    else
+        ask_password(auth);
+}
+
+/* A conversation that led nowhere begins anew, if it was one; then a password may still do. */
+static void after_conversation(struct auth *auth)
+{
+    int asked = keyboard_asked(auth->session->keyboard);
+    bool again = asked > 0 && asked < KEYBOARD_PROMPTS && ++auth->tries < PASSWORDS;
+    if (asked == KEYBOARD_PROMPTS)
+        append(auth->notes, sizeof auth->notes, "; it asked %d times and more", KEYBOARD_PROMPTS);
+    else if (asked)
+        append(auth->notes, sizeof auth->notes, "; the answers were not accepted");
+    keyboard_free(auth->session->keyboard);
+    auth->session->keyboard = NULL;
+    if (again)
+        return;
+    auth->tries = 0;
+    ask_password(auth);
+}
+
+static int step_keyboard(struct auth *auth, struct why *why)
+{
+    struct session *session = auth->session;
+    const char *question;
+    bool hidden;
+    if (!session->keyboard)
+        session->keyboard = keyboard_new(session->ssh, session->settings.user);
+    if (!session->keyboard)
+        return why_set(why, ERR_SYSTEM, "asks questions, and no thread can be made to answer them");
+    switch (keyboard_turn(session->keyboard)) {
+    case KEYBOARD_WAITS:
+        return ERR_AGAIN;
+    case KEYBOARD_ASKS:
+        question = keyboard_question(session->keyboard, &hidden);
+        session_ask(session, ASK_PASSWORD, hidden, "", "%s%s asks: %s", auth->tries ? "that was not it; " : "", session->settings.name,
+                    question);
+        auth->state = AUTH_ASKING_KEYBOARD;
+        return 1;
+    case KEYBOARD_OVER:
+        break;
     }
+    int code = keyboard_code(session->keyboard);
+    if (code == 0)
+        return 0;
+    if (!is_no(session, code))
+        return ERR_GONE;
+    after_conversation(auth);
+    return 1;
+}
+
+/* 1 = it was answered. */
+static int take_typed(struct auth *auth, struct why *why)
+{
+    char *answer = session_take_answer(auth->session);
+    auth->state = AUTH_KEYBOARD;
+    if (!answer)
+        return refuse(auth, why);
+    keyboard_answer(auth->session->keyboard, answer);
+    session_wipe(answer);
+    return 1;
 }
 
 static int step_password(struct auth *auth)
 {
     struct session *session = auth->session;
     const char *user = session->settings.user;
-    int code = auth->state == AUTH_PASSWORD
-                   ? libssh2_userauth_password_ex(session->ssh, user, (unsigned)strlen(user), auth->secret,
-                                                  (unsigned)strlen(auth->secret), NULL)
-                   : libssh2_userauth_keyboard_interactive_ex(session->ssh, user, (unsigned)strlen(user), on_keyboard);
+    int code = libssh2_userauth_password_ex(session->ssh, user, (unsigned)strlen(user), auth->secret, (unsigned)strlen(auth->secret), NULL);
     if (code == LIBSSH2_ERROR_EAGAIN)
         return ERR_AGAIN;
     if (code == 0)
         return 0;
     if (!is_no(session, code) && code != LIBSSH2_ERROR_PASSWORD_EXPIRED)
         return ERR_GONE;
-    if (auth->state == AUTH_PASSWORD && auth->keyboard_allowed) {
-        auth->state = AUTH_KEYBOARD;
-        return 1;
-    }
     session_wipe(auth->secret);
     auth->secret = NULL;
     auth->tries++;
@@ -374,44 +453,29 @@ static int step_listing(struct auth *auth)
         return 0;
     if (!methods)
         return libssh2_session_last_errno(session->ssh) == LIBSSH2_ERROR_EAGAIN ? ERR_AGAIN : ERR_GONE;
+    bool again = auth->state == AUTH_LISTING_AGAIN;
     text_harmless(methods, strlen(methods), auth->methods, sizeof auth->methods);
-    auth->keys_allowed = strstr(methods, "publickey");
+    auth->keys_allowed = again || strstr(methods, "publickey");
     auth->password_allowed = strstr(methods, "password");
     auth->keyboard_allowed = strstr(methods, "keyboard-interactive");
-    if (auth->keys_allowed)
+    auth->wants_more = again && (auth->password_allowed || auth->keyboard_allowed);
+    if (auth->keys_allowed && !again)
         ask_agent(auth);
     else
-        ask_password(auth);
+        begin_typing(auth);
     return 1;
-}
-
-static int refuse(struct auth *auth, struct why *why)
-{
-    const struct session_settings *settings = &auth->session->settings;
-    const char *user = settings->user, *notes = auth->notes;
-    if (!auth->keys_allowed)
-        return why_set(why, ERR_REFUSED, "lets %s in only by %s, not by key%s", user, auth->methods, notes);
-    if (auth->offered && auth->offered == auth->offered_rsa && !auth->library_has_sha2)
-        return why_set(why, ERR_REFUSED,
-                       "did not accept %s for %s. This is an RSA key, and libssh2 %s can only sign with SHA-1 for it, "
-                       "which servers since OpenSSH 8.8 refuse: make another key (ssh-keygen -t ed25519), put its .pub into "
-                       "~/.ssh/authorized_keys there, and name it with identity =%s",
-                       auth->offers, user, LIBSSH2_VERSION, notes);
-    if (auth->offered)
-        return why_set(why, ERR_REFUSED,
-                       "accepts none of our keys for %s: offered were %s%s. Put one's .pub into ~/.ssh/authorized_keys "
-                       "there, "
-                       "or name the right one with identity =", user, auth->offers, notes);
-    return why_set(why, ERR_REFUSED,
-                   "wants a key of %s and there is none to offer%s: ssh-keygen -t ed25519 makes one, its .pub goes into "
-                   "~/.ssh/authorized_keys there", user, notes);
 }
 
 static int step_once(struct auth *auth, struct why *why)
 {
     switch (auth->state) {
     case AUTH_LISTING:
+    case AUTH_LISTING_AGAIN:
         return step_listing(auth);
+    case AUTH_KEYBOARD:
+        return step_keyboard(auth, why);
+    case AUTH_ASKING_KEYBOARD:
+        return auth->session->answered ? take_typed(auth, why) : ERR_AGAIN;
     case AUTH_AGENT:
         if (!auth->agent_answered)
             return ERR_AGAIN;
@@ -420,7 +484,10 @@ static int step_once(struct auth *auth, struct why *why)
     case AUTH_OFFERING:
         if (auth->at < auth->count)
             return step_offering(auth);
-        ask_password(auth);
+        if (auth->offered && !auth->password_allowed && !auth->keyboard_allowed)
+            auth->state = AUTH_LISTING_AGAIN;
+        else
+            begin_typing(auth);
         return 1;
     case AUTH_ASKING:
     case AUTH_ASKING_PASSWORD:
@@ -439,11 +506,10 @@ static int step_once(struct auth *auth, struct why *why)
         } else if (!auth->secret) {
             return refuse(auth, why);
         } else {
-            auth->state = auth->password_allowed ? AUTH_PASSWORD : AUTH_KEYBOARD;
+            auth->state = AUTH_PASSWORD;
         }
         return 1;
     case AUTH_PASSWORD:
-    case AUTH_KEYBOARD:
         return step_password(auth);
     }
     return ERR_AGAIN;
@@ -476,6 +542,8 @@ void auth_free(struct auth *auth)
 {
     if (!auth)
         return;
+    keyboard_free(auth->session->keyboard);
+    auth->session->keyboard = NULL;
     agent_free(auth->agent);
     session_wipe(auth->secret);
     mem_free(auth->candidates);

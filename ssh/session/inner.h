@@ -13,6 +13,7 @@
 
 struct auth;
 struct channel;
+struct keyboard;
 TAILQ_HEAD(channels, channel);
 
 struct session {
@@ -35,6 +36,7 @@ struct session {
     struct why over;            /* how the road ended */
     char goodbye[300];          /* the peer's own last words */
     struct auth *auth;
+    struct keyboard *keyboard;  /* a conversation that is under way; the library's callback finds it here */
     struct channels channels;
     struct channel *opener;     /* whose opening is under way */
 

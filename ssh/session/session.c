@@ -575,8 +575,8 @@ void session_free(struct session *session)
         return;
     session_delist(session);
     end_channels(session, ERR_GONE, "was left");
+    session->deaf = true; /* before a conversation is given up: its last words go nowhere */
     auth_free(session->auth);
-    session->deaf = true;
     if (libssh2_session_free(session->ssh) == LIBSSH2_ERROR_EAGAIN)
         BUG("the SSH library will not let go of a session");
     arena_clear(&session->memory);

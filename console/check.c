@@ -4,16 +4,19 @@
 #include <string.h>
 
 #include "console/ask.h"
+#include "console/check_roads.h"
 #include "console/command.h"
 #include "console/draft.h"
 #include "console/report.h"
 #include "console/table.h"
 #include "console/visit.h"
 #include "console/words.h"
+#include "profiles/timeouts.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/launch/inspect.h"
 #include "ssh/launch/launch.h"
+#include "ssh/launch/needed.h"
 #include "ssh/launch/parcel.h"
 
 #define SPARE_KIB 65536 /* of the disk */
@@ -74,6 +77,7 @@ static void add_row(struct table *table, const struct inspect_host *found, const
     table_cell(table, "%s", words_kib(style, found->memory_kib, memory));
     table_cell(table, "%s", found->gpu_count ? found->gpus[0].name : found->os[0] ? "none" : unknown);
     table_cell(table, "%s", words_kib(style, found->disk_free_kib, disk));
+    table_cell(table, "%s", found->interface[0] ? found->interface : unknown);
     table_cell(table, "%s", found->port == PORT_UNKNOWN ? unknown : ports[found->port]);
 }
 
@@ -82,7 +86,7 @@ static void print_hosts(const struct inspect_host *hosts, int count, const struc
     static const struct table_column columns[] = {
         {"host", false, false}, {"state", false, false}, {"login", true, false}, {"again", true, false}, {"rtt", true, false},
         {"clock", true, false}, {"system", false, true}, {"C library", false, true}, {"cpus", true, false}, {"memory", true, false},
-        {"gpu", false, true},   {"disk free", true, false}, {"port", false, true},
+        {"gpu", false, true},   {"disk free", true, false}, {"via", false, true},   {"port", false, true},
     };
     struct table *table = table_new(style, columns, sizeof columns / sizeof *columns);
     for (int i = 0; i < count; i++)
@@ -144,6 +148,7 @@ static json_t *report_host(const struct inspect_host *found)
     json_object_set_new(object, "system", report_text(found->os));
     json_object_set_new(object, "machine", report_text(found->machine));
     json_object_set_new(object, "c_library", report_text(found->glibc));
+    json_object_set_new(object, "interface", report_text(found->interface));
     json_object_set_new(object, "cpus", report_known(found->cpus));
     json_object_set_new(object, "memory_bytes", report_known(found->memory_kib * 1024));
     json_object_set_new(object, "disk_free_bytes", report_known(found->disk_free_kib * 1024));
@@ -158,27 +163,30 @@ static json_t *report_host(const struct inspect_host *found)
     return object;
 }
 
-static void report_hosts(const char *file, const struct inspect_host *hosts, int count)
+static void report_hosts(const char *file, const struct inspect_host *hosts, int count, const struct check_roads *roads)
 {
     json_t *object = report_object(), *list = json_array();
     for (int i = 0; i < count; i++)
         json_array_append_new(list, report_host(&hosts[i]));
     json_object_set_new(object, "profile", json_string(file));
     json_object_set_new(object, "hosts", list);
+    json_object_set_new(object, "roads", check_roads_report(roads));
     report_print(object, false, stdout);
 }
 
 /* ---- the whole ---- */
 
-/* What a host without anything of ours would have to take. */
-static uint64_t count_needed(const struct profile *profile)
+/* What a host without anything of ours would have to take, and to have. */
+static struct inspect_needs count_needs(const struct profile *profile)
 {
+    struct inspect_needs needs = {.bf16 = profile->precision == PRECISION_BF16};
     struct parcel parcels[4];
     char value[64];
     uint64_t bytes = 0;
     struct why why = {0};
     memset(parcels, 0, sizeof parcels);
-    parcel_programs(&parcels[0], &why);
+    if (parcel_programs(&parcels[0], &why) == 0)
+        needs.glibc = needed_glibc(&parcels[0]);
     parcel_text(profile, &parcels[1], value, sizeof value, &why);
     if (profile->model_path[0])
         parcel_checkpoint(profile, &parcels[2], &why);
@@ -188,7 +196,8 @@ static uint64_t count_needed(const struct profile *profile)
         bytes += parcels[i].bytes;
         parcel_clear(&parcels[i]);
     }
-    return bytes / 1024 + SPARE_KIB;
+    needs.disk_kib = bytes / 1024 + SPARE_KIB;
+    return needs;
 }
 
 static int exit_code_of(const struct inspect_host *hosts, int count)
@@ -214,17 +223,25 @@ static int check_hosts(const struct profile *profile, const char *file, const st
     runs_known_hosts(known, sizeof known);
     checking.ask = checking.quiet ? NULL : ask_new(loop);
     const struct inspect_callbacks callbacks = {on_changed, on_done, checking.ask ? on_ask : NULL};
-    struct inspect *inspect = inspect_new(loop, profile, args->options & OPTION_ACCEPT_NEW, known, count_needed(profile), &callbacks,
-                                          &checking);
+    const struct inspect_needs needs = count_needs(profile);
+    struct inspect *inspect = inspect_new(loop, profile, args->options & OPTION_ACCEPT_NEW, known, &needs, &callbacks, &checking);
     while (!checking.done)
         loop_run_once(loop, CLOCK_SECOND);
+    struct check_roads *roads = check_roads_new(loop, file, inspect, timeouts_derive(profile->timeout_ns).greet_ns, checking.quiet, &why);
+    if (!roads && why.err)
+        fprintf(stderr, "kedge: roads are not measured: %s\n", why.text);
     int count;
     const struct inspect_host *hosts = inspect_hosts(inspect, &count);
     if (checking.quiet)
-        report_hosts(file, hosts, count);
+        report_hosts(file, hosts, count, roads);
     else
         print_hosts(hosts, count, style);
+    if (roads && !checking.quiet)
+        check_roads_print(roads, style);
     int code = exit_code_of(hosts, count);
+    if (!code && check_roads_broken(roads))
+        code = EXIT_FAILED;
+    check_roads_free(roads);
     inspect_free(inspect);
     ask_free(checking.ask);
     loop_free(loop);
@@ -250,7 +267,7 @@ int check_profile(const struct args *args, const struct style *style)
     if (!code && has_hosts(profile))
         code = check_hosts(profile, found, args, style);
     else if (!code && args->options & OPTION_JSON)
-        report_hosts(found, NULL, 0);
+        report_hosts(found, NULL, 0, NULL);
     if (!code && !(args->options & OPTION_JSON))
         printf("%s is valid: 'kedge plan %s' says what will run where, 'kedge run %s' starts it\n", found, args->words[0],
                args->words[0]);

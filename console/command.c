@@ -36,8 +36,11 @@ static const struct command commands[] = {
         .details = "All complaints are printed at once, each with its file and line; then the exit code is 2 and no network is "
                    "used. With model.path the checkpoint's config.json is read too.\n\n"
                    "Hosts over SSH are then looked at, all at once and side by side: login and a second new login, round trip and "
-                   "clock, system, C library, processors, memory, GPU, room on the disk, open files, and whether another host "
-                   "reaches the port where its stages will listen. What is wrong is said with its remedy. The exit code is 1 when a "
+                   "clock, system, C library, processors, memory, GPU, room on the disk, open files, the interface to the others, "
+                   "and whether another host reaches the port where its stages will listen. A host that refuses connections is tried "
+                   "three times more, since it may boot; one that does not accept a key says which were offered.\n\n"
+                   "Then each pair of hosts that the plan joins is measured once: round trip and rate both ways, at most 16 MiB and "
+                   "about two seconds each, and what that makes of the bytes of a step. What is wrong is said with its remedy. The exit code is 1 when a "
                    "host is wrong, 3 when it cannot be reached, 4 when it is not trusted or does not let us in. Nothing is started "
                    "or left there.",
     },

@@ -19,6 +19,7 @@
 
 #define PINGS 5
 #define LINE_BYTES 200
+#define REFUSED_MOST 3 /* connections that are refused: a host that boots */
 
 enum state {
     STATE_LOGIN,   /* the first session → FACTS, OVER */
@@ -42,7 +43,9 @@ struct visited {
     bool stands;
     char line[LINE_BYTES];
     size_t used;
-    int pings;
+    int pings, tries;
+    uint64_t again_ns;        /* of STATE_LOGIN: when the next try is due; 0 = none */
+    char why_not[128];
     uint64_t began_ns, sent_ns;
     double sent_wall;
 };
@@ -50,7 +53,7 @@ struct visited {
 struct inspect {
     struct loop *loop;
     const struct profile *profile;
-    uint64_t needed_kib;
+    struct inspect_needs needs;
     struct inspect_callbacks callbacks;
     void *arg;
     struct visited visited[PROFILE_HOSTS];
@@ -324,27 +327,62 @@ static void on_facts(struct exec *exec, int err, const char *reason, void *arg)
         return;
     }
     inspect_read_facts(exec_output(exec, NULL), &visited->found);
-    inspect_judge(&visited->found, visited->inspect->needed_kib, gnu_get_libc_version());
+    inspect_judge(&visited->found, &visited->inspect->needs, gnu_get_libc_version());
     begin_pings(visited);
+}
+
+/* Some other host, as this one would reach it. */
+static const char *peer_of(const struct visited *visited)
+{
+    const struct inspect *inspect = visited->inspect;
+    int self = (int)(visited - inspect->visited);
+    const struct visited *peer = &inspect->visited[(self + 1) % inspect->count];
+    return peer != visited && peer->first ? reach_host(peer->first) : "";
 }
 
 static void on_first_up(struct reach *reach, void *arg)
 {
     struct visited *visited = arg;
-    char *script = script_of_run(visited->inspect->profile->name, inspect_facts_script());
+    char *facts = inspect_facts_script(peer_of(visited)), *script = script_of_run(visited->inspect->profile->name, facts);
     visited->found.login_ns = clock_now_ns() - visited->began_ns;
     move_to(visited, STATE_FACTS, "looking");
     visited->exec = exec_run(reach_session(reach), "looking at it", script, NULL, 0, 16384, 3 * visited->settings.greet_ns, on_facts,
                              visited);
     mem_free(script);
+    mem_free(facts);
 }
 
 static void on_first_down(struct reach *reach, int err, const char *reason, void *arg)
 {
     struct visited *visited = arg;
     (void)reach;
-    if (visited->state != STATE_OVER)
+    if (visited->state == STATE_LOGIN && err == ERR_GONE && visited->tries < REFUSED_MOST) { /* it may boot; a key that is refused stays refused */
+        visited->again_ns = clock_now_ns() + (CLOCK_SECOND << visited->tries++);
+        snprintf(visited->why_not, sizeof visited->why_not, "%.120s", reason);
+        loop_timer_set(visited->timer, 0);
+    } else if (visited->state != STATE_OVER) {
         fail(visited, err, reason);
+    }
+}
+
+/* "not yet", and how long until the next try. */
+static bool waits_for_next_try(struct visited *visited)
+{
+    uint64_t now_ns = clock_now_ns();
+    char text[200], left[32];
+    if (!visited->again_ns)
+        return false;
+    if (now_ns >= visited->again_ns) {
+        visited->again_ns = 0;
+        reach_free(visited->first);
+        visited->first = NULL;
+        return false;
+    }
+    snprintf(text, sizeof text, "not yet (%s): again in %s", visited->why_not,
+             text_from_duration(visited->again_ns - now_ns + CLOCK_SECOND / 2, left, sizeof left));
+    move_to(visited, STATE_LOGIN, text);
+    loop_timer_set(visited->timer, visited->again_ns - now_ns < CLOCK_SECOND ? visited->again_ns - now_ns : CLOCK_SECOND);
+    return true;
 }
 
 static void on_timer(void *arg)
@@ -355,6 +393,8 @@ static void on_timer(void *arg)
         finish(visited);
     } else if (visited->state == STATE_PINGS) {
         fail(visited, ERR_TIMEOUT, "it does not answer any more");
+    } else if (visited->state == STATE_LOGIN && waits_for_next_try(visited)) {
+        return;
     } else if (!visited->first) {
         const struct reach_callbacks callbacks = {
             .up = on_first_up, .down = on_first_down, .ask = visited->inspect->callbacks.ask ? on_ask : NULL};
@@ -375,11 +415,11 @@ static void on_timer(void *arg)
 
 /* ---- life ---- */
 
-struct inspect *inspect_new(struct loop *loop, const struct profile *profile, bool accept_new, const char *save, uint64_t needed_kib,
+struct inspect *inspect_new(struct loop *loop, const struct profile *profile, bool accept_new, const char *save, const struct inspect_needs *needs,
                             const struct inspect_callbacks *callbacks, void *arg)
 {
     struct inspect *inspect = mem_new(sizeof *inspect);
-    *inspect = (struct inspect){.loop = loop, .profile = profile, .needed_kib = needed_kib, .callbacks = *callbacks, .arg = arg};
+    *inspect = (struct inspect){.loop = loop, .profile = profile, .needs = *needs, .callbacks = *callbacks, .arg = arg};
     for (int64_t i = 0; i < profile->host_count; i++) {
         if (profile->hosts[i].kind != HOST_SSH)
             continue;
@@ -402,6 +442,12 @@ const struct inspect_host *inspect_hosts(const struct inspect *inspect, int *cou
         mine->listed[i] = inspect->visited[i].found;
     *count = inspect->count;
     return inspect->listed;
+}
+
+struct session *inspect_session(const struct inspect *inspect, int index)
+{
+    const struct visited *visited = &inspect->visited[index];
+    return visited->first && reach_is_up(visited->first) ? reach_session(visited->first) : NULL;
 }
 
 void inspect_free(struct inspect *inspect)

@@ -34,7 +34,7 @@ struct inspect_host { /* 0, "" and NAN = not known */
     uint64_t login_ns, second_login_ns, rtt_ns;
     bool has_offset;
     double offset_seconds; /* its clock minus ours */
-    char os[100], machine[32], glibc[32];
+    char os[100], machine[32], glibc[32], interface[64]; /* the last: by which it reaches the others, and its address there */
     uint64_t cpus, memory_kib, disk_free_kib, open_files;
     struct inspect_gpu gpus[INSPECT_GPUS];
     int gpu_count, gpu_users;
@@ -48,6 +48,12 @@ struct inspect_host { /* 0, "" and NAN = not known */
     bool done;
 };
 
+struct inspect_needs {
+    uint64_t disk_kib; /* what a host without anything must take */
+    unsigned glibc;    /* of the programs: 2035 = 2.35; 0 = not known */
+    bool bf16;         /* products in bf16 (train.precision) */
+};
+
 struct inspect;
 
 struct inspect_callbacks {
@@ -56,11 +62,13 @@ struct inspect_callbacks {
     void (*ask)(struct session *session, const struct session_question *question, void *arg); /* may be NULL */
 };
 
-/* `needed_kib`: what a host without anything must take. `profile` must outlive it. */
-struct inspect *inspect_new(struct loop *loop, const struct profile *profile, bool accept_new, const char *save, uint64_t needed_kib,
+/* `profile` must outlive it. */
+struct inspect *inspect_new(struct loop *loop, const struct profile *profile, bool accept_new, const char *save, const struct inspect_needs *needs,
                             const struct inspect_callbacks *callbacks, void *arg);
 /* The hosts over SSH, in the order of the profile. */
 const struct inspect_host *inspect_hosts(const struct inspect *inspect, int *count);
+/* Of the host at that place of the list, for more questions; NULL = nobody is logged in. */
+struct session *inspect_session(const struct inspect *inspect, int index);
 void inspect_free(struct inspect *inspect); /* NULL is fine */
 
 #endif

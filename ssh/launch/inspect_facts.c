@@ -9,9 +9,11 @@
 
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
+#include "ssh/launch/needed.h"
 
 #define CLOCK_MOST 1.0 /* seconds apart; certificates and logs bear that much */
 #define OPEN_FILES 1024
+#define BF16_CAPABILITY 80 /* of CUDA: 8.0 */
 
 void inspect_problem(struct inspect_host *found, const char *format, ...)
 {
@@ -33,10 +35,11 @@ void inspect_note(struct inspect_host *found, const char *format, ...)
     va_end(arguments);
 }
 
-const char *inspect_facts_script(void)
+char *inspect_facts_script(const char *peer)
 {
+    bool usable = strspn(peer, PROFILE_NAME_LETTERS ":%") == strlen(peer); /* it goes into a script */
     /* Nothing is made here: looking leaves no folder behind, and two who look at once do not take one from each other. */
-    return "for f in \"$R\" \"$D\"; do p=$f; until [ -e \"$p\" ]; do p=$(dirname \"$p\"); done; "
+    return mem_format("N='%s'; %s", usable ? peer : "", "for f in \"$R\" \"$D\"; do p=$f; until [ -e \"$p\" ]; do p=$(dirname \"$p\"); done; "
            "[ -d \"$p\" ] && [ -w \"$p\" ] || { echo \"cannot make $f: this login may not write in $p\" >&2; exit 1; }; done; "
            "echo \"os=$(. /etc/os-release 2>/dev/null && echo \"$PRETTY_NAME\")\"; "
            "echo \"machine=$(uname -m)\"; echo \"glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)\"; echo \"cpus=$(nproc 2>/dev/null)\"; "
@@ -48,7 +51,10 @@ const char *inspect_facts_script(void)
            "grep -qs '^KillUserProcesses=yes' /etc/systemd/logind.conf /etc/systemd/logind.conf.d/*; then echo kills=1; fi; "
            "if command -v nvidia-smi >/dev/null; then nvidia-smi "
            "--query-gpu=name,memory.total,memory.free,driver_version,compute_cap --format=csv,noheader,nounits 2>/dev/null | sed 's/^/gpu=/'; "
-           "echo \"gpu_users=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -c .)\"; fi; :";
+           "echo \"gpu_users=$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -c .)\"; fi; "
+           "if [ -n \"$N\" ] && command -v ip >/dev/null; then a=$(getent ahosts \"$N\" 2>/dev/null | { read -r x y; echo \"$x\"; }); "
+           "echo \"interface=$(ip -o route get \"${a:-$N}\" 2>/dev/null | "
+           "sed -n 's/.* dev \\([^ ]*\\).* src \\([^ ]*\\).*/\\1 \\2/p' | head -n 1)\"; fi; :");
 }
 
 /* "NVIDIA H100, 81559, 80994, 535.1, 9.0" */
@@ -81,6 +87,7 @@ static void read_fact(const char *key, const char *value, struct inspect_host *f
         size_t size;
         uint64_t *number;
     } facts[] = {{"os", found->os, sizeof found->os, NULL},          {"machine", found->machine, sizeof found->machine, NULL},
+                 {"interface", found->interface, sizeof found->interface, NULL},
                  {"glibc", found->glibc, sizeof found->glibc, NULL}, {"cpus", NULL, 0, &found->cpus},
                  {"memory", NULL, 0, &found->memory_kib},            {"disk", NULL, 0, &found->disk_free_kib},
                  {"files", NULL, 0, &found->open_files}};
@@ -119,40 +126,52 @@ void inspect_read_facts(const char *output, struct inspect_host *found)
     mem_free(copy);
 }
 
-/* "glibc 2.31" or "2.31" → 2031; 0 = cannot be seen. */
-static int version_of(const char *text)
+/* "7.5" → 75; 0 = not known. */
+static int capability_of(const char *text)
 {
-    const char *digits = strpbrk(text, "0123456789");
     int major, minor;
-    return digits && sscanf(digits, "%d.%d", &major, &minor) == 2 ? major * 1000 + minor : 0;
+    return sscanf(text, "%d.%d", &major, &minor) == 2 ? major * 10 + minor : 0;
 }
 
-void inspect_judge(struct inspect_host *found, uint64_t needed_kib, const char *our_glibc)
+static void judge_gpus(struct inspect_host *found, bool bf16)
 {
-    char has[32], needs[32];
+    for (int i = 0; i < found->gpu_count; i++) {
+        int capability = capability_of(found->gpus[i].compute);
+        if (bf16 && capability && capability < BF16_CAPABILITY)
+            inspect_note(found, "its GPU %s has compute capability %s, and bf16 wants 8.0: set train.precision = fp32, or take a newer GPU",
+                         found->gpus[i].name, found->gpus[i].compute);
+    }
+    if (found->gpu_users)
+        inspect_note(found, "%d other programs use its GPU (nvidia-smi lists them): end them, or there may be too little memory",
+                     found->gpu_users);
+}
+
+void inspect_judge(struct inspect_host *found, const struct inspect_needs *needs, const char *our_glibc)
+{
+    char has[32], wanted[32], text[INSPECT_WORD];
 #if defined(__x86_64__)
     static const char ours[] = "x86_64";
 #else
     static const char ours[] = "aarch64";
 #endif
-    int theirs = version_of(found->glibc), mine = version_of(our_glibc);
+    unsigned theirs = needed_version(found->glibc), mine = needed_version(our_glibc);
     if (found->machine[0] && strcmp(found->machine, ours) != 0)
         inspect_problem(found, "it is a %s: programs for %s do not run there", found->machine, ours);
     if (!theirs)
         inspect_problem(found, "its C library is no glibc that can be seen; the programs need glibc, as Debian and Ubuntu have it");
-    else if (mine && theirs < mine)
+    else if (needed_is_more(needs->glibc, found->glibc, text, sizeof text))
+        inspect_problem(found, "%s", text);
+    else if (!needs->glibc && mine && theirs < mine)
         inspect_note(found, "its %s is older than the glibc %s here: the start tries whether the programs run; if not, build kedge on a "
                      "system as old as that", found->glibc, our_glibc);
-    if (found->disk_free_kib && found->disk_free_kib < needed_kib)
+    if (found->disk_free_kib && found->disk_free_kib < needs->disk_kib)
         inspect_problem(found, "%s free on its disk, up to %s are needed: delete something there, or set XDG_DATA_HOME to a larger disk",
                         text_from_bytes(found->disk_free_kib * 1024, has, sizeof has),
-                        text_from_bytes(needed_kib * 1024, needs, sizeof needs));
+                        text_from_bytes(needs->disk_kib * 1024, wanted, sizeof wanted));
     if (found->open_files && found->open_files < OPEN_FILES)
         inspect_problem(found, "only %" PRIu64 " open files are allowed (ulimit -Hn): raise nofile in /etc/security/limits.conf to %d",
                         found->open_files, OPEN_FILES);
-    if (found->gpu_users)
-        inspect_note(found, "%d other programs use its GPU (nvidia-smi lists them): end them, or there may be too little memory",
-                     found->gpu_users);
+    judge_gpus(found, needs->bf16);
 }
 
 void inspect_judge_clock(struct inspect_host *found)
@@ -196,4 +215,35 @@ char *inspect_dial_script(const char *address)
                       "my $a=inet_aton($h) or do { print STDERR \"no such name\\n\"; exit 1 }; socket(my $s,PF_INET,SOCK_STREAM,0); "
                       "connect($s,sockaddr_in($p,$a)) or do { print STDERR \"$!\\n\"; exit 1 }; my $w=<$s>; "
                       "$w eq \"kedge\\n\" or do { print STDERR \"somebody else answers there\\n\"; exit 1 };' '%s' '%s'", host, port);
+}
+
+/* ---- how fast a road is ---- */
+
+char *inspect_measure_script(const char *way, const char *address, unsigned seconds)
+{
+    char host[128], port[16];
+    split(address, host, port);
+    /* Both ends have both halves. give: bursts that double until a second is over, each "BYTES\n" and so many, answered with the rate at which
+     * its second half arrived; "0\n" ends. take: the other half. A listener waits for a caller or for the end of its input, and for a
+     * port of its own that the listener before it lets go of. */
+    return mem_format(
+        "perl -MSocket -MTime::HiRes=time -e '$|=1; $SIG{PIPE}=\"IGNORE\"; my ($w,$h,$p,$t)=@ARGV; "
+        "$SIG{ALRM}=sub { print STDERR \"no answer within $t s\\n\"; exit 1 }; alarm($t); my $c; my $z=\"\\0\"x65536; "
+        "my $a=inet_aton($h) or do { print STDERR \"no such name\\n\"; exit 1 }; socket(my $s,PF_INET,SOCK_STREAM,0); "
+        "sub put { my ($d,$o)=(shift,0); while ($o<length $d) { my $n=syswrite($c,$d,length($d)-$o,$o); defined $n or exit 1; $o+=$n } } "
+        "sub line { my ($l,$b)=(\"\"); while (sysread($c,$b,1)) { return $l if $b eq \"\\n\"; $l.=$b; length $l<100 or exit 1 } exit 1 } "
+        "sub give { my ($n,$r,$b)=(65536,0,time); while (time-$b<1 && $n<=8388608) { put(\"$n\\n\"); put($z) for 1..$n/65536; "
+        "$r=line(); $n*=2 } put(\"0\\n\"); return $r } "
+        "sub take { my ($n,$r); while (($n=line())>0) { my ($g,$m,$f,$b)=(0,0,0); while ($g<$n) { "
+        "my $k=sysread($c,$b,$n-$g<65536 ? $n-$g : 65536) or exit 1; $g+=$k; ($m,$f)=(time,$g) if !$m && $g>=$n/2 } "
+        "my $e=time-$m; $r=sprintf(\"%%.0f\",($n-$f+1)/($e>1e-6 ? $e : 1e-6)); put(\"$r\\n\") } return $r } "
+        "if ($w eq \"listen\") { setsockopt($s,SOL_SOCKET,SO_REUSEADDR,1); my $i=0; until (bind($s,sockaddr_in($p,$a))) { "
+        "$i++<40 or do { print \"error $!\\n\"; exit }; select(undef,undef,undef,.1) } listen($s,5); my ($q)=sockaddr_in(getsockname($s)); print \"port $q\\n\"; my $f=\"\"; vec($f,0,1)=1; vec($f,fileno($s),1)=1; "
+        "select($f,undef,undef,$t)>0 and vec($f,fileno($s),1) or exit; accept($c,$s); setsockopt($c,6,1,1); put(\"kedge\\n\"); "
+        "for (;;) { my $o=line(); if ($o eq \"p\") { put(\"p\\n\") } elsif ($o eq \"u\") { take() } else { give(); exit } } } "
+        "connect($s,sockaddr_in($p,$a)) or do { print STDERR \"$!\\n\"; exit 1 }; $c=$s; setsockopt($c,6,1,1); "
+        "line() eq \"kedge\" or do { print STDERR \"somebody else answers there\\n\"; exit 1 }; my $x=9e9; "
+        "for (1..5) { my $b=time; put(\"p\\n\"); line(); my $k=time-$b; $x=$k if $k<$x } "
+        "put(\"u\\n\"); my $u=give(); put(\"d\\n\"); my $d=take(); printf(\"rtt %%.6f up %%s down %%s\\n\",$x<1e-6 ? 1e-6 : $x,$u,$d);' "
+        "'%s' '%s' '%s' %u", way, host, port, seconds);
 }

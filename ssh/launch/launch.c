@@ -5,6 +5,7 @@
 
 #include "profiles/timeouts.h"
 #include "ssh/base/mem.h"
+#include "ssh/launch/needed.h"
 #include "ssh/launch/parcel.h"
 #include "ssh/launch/prepare.h"
 #include "ssh/launch/remote.h"
@@ -40,6 +41,7 @@ struct launch {
     bool touched[PROFILE_HOSTS];
     struct parcel programs, text, checkpoint, adapter;
     char text_value[64];
+    unsigned glibc;                /* that the programs need */
     bool failed, over;
     int err;
     char reason[SESSION_REASON + 200];
@@ -294,6 +296,7 @@ static int pack(struct launch *launch, struct why *why)
 {
     const struct profile *profile = launch->profile;
     int err = parcel_programs(&launch->programs, why);
+    launch->glibc = needed_glibc(&launch->programs);
     if (!err && !launch->options.only_head)
         err = parcel_text(profile, &launch->text, launch->text_value, sizeof launch->text_value, why);
     if (!err && !launch->options.only_head && profile->model_path[0])
@@ -323,6 +326,7 @@ static void begin_remote(struct launch *launch, int64_t index)
         .checkpoint = &launch->checkpoint,
         .adapter = &launch->adapter,
         .text_value = launch->text_value,
+        .glibc = launch->glibc,
     };
     settings.reach.accept_new = launch->options.accept_new;
     runs_known_hosts(settings.reach.save, sizeof settings.reach.save);

@@ -11,6 +11,7 @@
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
+#include "ssh/launch/needed.h"
 #include "ssh/launch/push.h"
 #include "ssh/launch/script.h"
 #include "ssh/session/exec.h"
@@ -237,6 +238,7 @@ static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
 {
     struct remote *remote = arg;
     struct why why = {0};
+    char older[400];
     if (err) {
         if (remote->state != REMOTE_LOOKING) /* the session was lost before, and comes again */
             return;
@@ -250,6 +252,8 @@ static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
         fail(remote, why.err, "host %s %s", host_name(remote), why.text);
     } else if (!is_our_machine(remote)) {
         fail(remote, ERR_INVALID, "host %s is a %s: the programs here do not run there", host_name(remote), remote->facts.machine);
+    } else if (needed_is_more(remote->settings.glibc, remote->facts.glibc, older, sizeof older)) {
+        fail(remote, ERR_INVALID, "host %s cannot run the programs: %s", host_name(remote), older);
     } else if (is_stranger(remote, &why)) {
         fail(remote, why.err, "%s", why.text);
     } else if (remote->facts.old_living) {

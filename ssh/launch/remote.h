@@ -29,6 +29,7 @@ struct remote_settings {
     bool agent;                /* an agent will run there */
     const struct parcel *programs, *text, *checkpoint, *adapter; /* count 0 = none */
     const char *text_value;    /* of parcel_text */
+    unsigned glibc;            /* that the programs need (needed.h) */
 };
 
 struct remote;

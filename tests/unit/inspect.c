@@ -24,11 +24,13 @@ static bool says(const char words[][INSPECT_WORD], int count, const char *text)
     return false;
 }
 
+static unsigned needs_glibc; /* of the programs */
+
 static struct inspect_host *look(const char *output, const char *our_glibc)
 {
     struct inspect_host *found = mem_new(sizeof *found);
     inspect_read_facts(output, found);
-    inspect_judge(found, 1000000, our_glibc);
+    inspect_judge(found, &(struct inspect_needs){.disk_kib = 1000000, .glibc = needs_glibc, .bf16 = true}, our_glibc);
     return found;
 }
 
@@ -60,6 +62,7 @@ static void what_is_wrong_is_said_with_its_remedy(void **unused)
         {"machine=x86_64\nglibc=glibc 2.36\nkills=1\n", "loginctl enable-linger", true},
         {"machine=x86_64\nglibc=glibc 2.36\nlacks=flock\n", "the program flock is not there", true},
         {"machine=x86_64\nglibc=glibc 2.36\ngpu_users=3\n", "3 other programs use its GPU", false},
+        {"machine=x86_64\nglibc=glibc 2.36\ngpu=Tesla T4, 15360, 15000, 535.1, 7.5\n", "capability 7.5, and bf16 wants 8.0", false},
     };
     (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -70,6 +73,28 @@ static void what_is_wrong_is_said_with_its_remedy(void **unused)
             fail_msg("'%s' does not lead to '%s'", rows[i].output, rows[i].words);
         mem_free(found);
     }
+}
+
+/* What counts is what the programs ask for, not where they were built. */
+static void an_older_c_library_is_refused_with_both_versions(void **unused)
+{
+    static const struct {
+        const char *glibc;
+        int problems;
+    } rows[] = {{"glibc 2.17", 1}, {"glibc 2.33", 1}, {"glibc 2.34", 0}, {"glibc 2.40", 0}, {"glibc 3.0", 0}};
+    (void)unused;
+    needs_glibc = 2034;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *output = mem_format("machine=x86_64\nglibc=%s\n", rows[i].glibc);
+        struct inspect_host *found = look(output, "2.36");
+        assert_int_equal(found->problem_count, rows[i].problems);
+        assert_int_equal(found->note_count, 0);
+        if (rows[i].problems)
+            assert_true(says(found->problems, 1, rows[i].glibc) && says(found->problems, 1, "older than the glibc 2.34 that the programs here need"));
+        mem_free(found);
+        mem_free(output);
+    }
+    needs_glibc = 0;
 }
 
 static void a_clock_that_is_off_is_told(void **unused)
@@ -100,12 +125,17 @@ static void scripts_take_no_commands_from_addresses(void **unused)
     static const char *const bad[] = {"1.2.3.4'; rm -rf ~; ':80", "$(id):80", "host:80;id"};
     (void)unused;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char *listen = inspect_listen_script(bad[i], 5), *dial = inspect_dial_script(bad[i]);
+        char *listen = inspect_listen_script(bad[i], 5), *dial = inspect_dial_script(bad[i]), *facts = inspect_facts_script(bad[i]);
+        char *measure = inspect_measure_script("dial", bad[i], 5);
         assert_null(strstr(listen, "rm -rf"));
         assert_null(strstr(dial, "$(id)"));
         assert_null(strstr(dial, ";id"));
+        assert_non_null(strstr(facts, "N='';"));
+        assert_true(!strstr(measure, "rm -rf") && !strstr(measure, "$(id)") && !strstr(measure, ";id"));
         mem_free(listen);
         mem_free(dial);
+        mem_free(facts);
+        mem_free(measure);
     }
 }
 
@@ -133,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_host_is_good),
         cmocka_unit_test(what_is_wrong_is_said_with_its_remedy),
+        cmocka_unit_test(an_older_c_library_is_refused_with_both_versions),
         cmocka_unit_test(a_clock_that_is_off_is_told),
         cmocka_unit_test(nonsense_is_harmless),
         cmocka_unit_test(scripts_take_no_commands_from_addresses),

@@ -8,18 +8,22 @@
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "console/command.h"
 #include "console/draft.h"
 #include "console/order.h"
 #include "console/visit.h"
 #include "console/words.h"
+#include "ssh/base/child.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/launch/clean.h"
 #include "ssh/launch/nonce.h"
+#include "ssh/launch/script.h"
 #include "ssh/launch/sweep.h"
 
+#define GPU_DEADLINE_NS (60 * CLOCK_SECOND)
 #define NOW_GRACE_NS (500 * CLOCK_MS)
 
 struct stopping {
@@ -121,6 +125,28 @@ static int stop_by_hand(struct stopping *stopping, int *ended, struct why *why)
     }
     *ended = clean->ended;
     mem_free(clean);
+    return err;
+}
+
+/* The memory of this machine's GPUs, as of the hosts'. */
+static int await_gpus(const struct stopping *stopping, const struct profile *profile, struct why *why)
+{
+    int err = 0, held = 0;
+    for (int64_t i = 0; i < profile->host_count && !err; i++) {
+        const struct profile_host *host = &profile->hosts[i];
+        char *path = mem_format("%s/gpu@%s", stopping->folder, host->name), said[200] = "";
+        if (host->kind == HOST_LOCAL && access(path, F_OK) == 0) {
+            char *wait = script_gpu(host->name), *script = mem_format("R=$1; %s", wait);
+            const char *const argv[] = {"/bin/sh", "-c", script, "sh", stopping->folder, NULL};
+            err = child_output(argv, false, said, sizeof said, GPU_DEADLINE_NS, &(int){0}, why);
+            mem_free(script);
+            mem_free(wait);
+        }
+        if (!err && sscanf(said, "holds %d", &held) == 1)
+            err = why_set(why, ERR_TIMEOUT, "all processes are gone, but the GPUs here hold %d MiB more than before the run: somebody else's "
+                          "program (nvidia-smi lists them), or a driver that hangs; 'kedge stop %s --forget' does not wait for it", held, stopping->run);
+        mem_free(path);
+    }
     return err;
 }
 
@@ -235,6 +261,8 @@ static int stop_run(struct loop *loop, const struct place *place, struct stoppin
     }
     if (place->folder[0])
         err = stop_by_hand(stopping, &ended, why);
+    if (!err && place->folder[0] && !stopping->forget)
+        err = await_gpus(stopping, profile, why);
     if (!err)
         err = sweep_hosts(loop, stopping, profile, &sweeping, why);
     if (!err)

@@ -47,7 +47,7 @@ struct agent {
     struct loop_timer *kill_due, *sweep, *lease, *patience, *fuse;
     struct child children[CHILDREN_MOST];
     int child_count;
-    bool ready_told, stopping, control_over, swept;
+    bool ready_told, stopping, control_over, swept, gpus_noted;
     uint64_t sweep_until_ns, busy_ns;
     int exit_err;
     char newest_failure[600];
@@ -434,8 +434,24 @@ static void dial_control(struct agent *agent)
     agent->control = control_new(agent->loop, &settings, &callbacks, agent);
 }
 
+/* For who stops the run and wants to see the memory free again (ssh/launch/script.h), also when we are dead by then: gpu@HOST, in MiB. */
+static void note_gpus(struct agent *agent)
+{
+    char path[sizeof agent->arguments.folder + WIRE_NAME + 16], text[32];
+    uint64_t bytes;
+    if (agent->gpus_noted || !health_gpus_before(agent->health, &bytes))
+        return;
+    agent->gpus_noted = true;
+    snprintf(path, sizeof path, "%s/gpu@%s", agent->arguments.folder, agent->arguments.host);
+    int length = snprintf(text, sizeof text, "%" PRIu64 "\n", bytes >> 20);
+    struct why why = {0};
+    if (file_write(path, text, (size_t)length, 0600, &why) != 0)
+        log_at(LOG_WARN, "agent", "%s", why.text);
+}
+
 static void tell_health(const struct wire_host *host, void *arg)
 {
+    note_gpus(arg);
     control_sample(((struct agent *)arg)->control, WIRE_HOST, host, 0, false);
 }
 

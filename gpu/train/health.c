@@ -35,6 +35,8 @@ struct health {
     size_t used;
     bool no_gpus; /* nvidia-smi is not there: nobody asks again */
     bool told;    /* that it hangs */
+    bool answered, had_gpus; /* the first time */
+    uint64_t before_bytes;
     struct wire_host gpus; /* its newest words */
 };
 
@@ -145,6 +147,11 @@ static void on_words(int fd, bool readable, bool writable, void *arg)
     }
     health->said[health->used] = '\0';
     health_read_gpus(health->said, &health->gpus);
+    if (!health->answered) {
+        health->had_gpus = health->gpus.gpus > 0;
+        health->before_bytes = health->gpus.gpu_used_bytes;
+    }
+    health->answered = true;
     close_out(health);
 }
 
@@ -153,6 +160,7 @@ static void on_deadline(void *arg)
     struct health *health = arg;
     if (health->out >= 0)
         health_read_gpus("", &health->gpus);
+    health->answered = true; /* what it says later is not of before */
     close_out(health);
     if (!health->child)
         return;
@@ -162,7 +170,8 @@ static void on_deadline(void *arg)
     health->told = true;
 }
 
-/* A process that the kernel holds is not asked a second time. */
+/* A process that the kernel holds is not asked a second time, nor is anybody while words of the one before may come: it may have been reaped
+ * before the end of its pipe was seen. */
 static void ask_gpus(struct health *health)
 {
     char *const argv[] = {(char[]){"nvidia-smi"},
@@ -172,7 +181,7 @@ static void ask_gpus(struct health *health)
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
-    if (health->no_gpus || health->child || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    if (health->no_gpus || health->child || health->out >= 0 || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
         return;
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
@@ -197,6 +206,14 @@ static void ask_gpus(struct health *health)
     health->watch = loop_watch_new(health->loop, ends[0], on_words, health);
     loop_watch_want(health->watch, true, false);
     loop_timer_set(health->deadline, GPU_NS);
+}
+
+bool health_gpus_before(const struct health *health, uint64_t *bytes)
+{
+    if (!health || !health->had_gpus)
+        return false;
+    *bytes = health->before_bytes;
+    return true;
 }
 
 bool health_reaped(struct health *health, pid_t pid)

@@ -19,6 +19,8 @@ typedef void health_cb(const struct wire_host *host, void *arg);
 struct health *health_new(struct loop *loop, const char *folder, health_cb *tell, void *arg);
 void health_free(struct health *health); /* kills what it had started; NULL is fine */
 void health_look(struct health *health); /* and tell now; NULL is fine */
+/* What the GPUs held when they were asked first, which is before anything of ours was started; false = not known. */
+bool health_gpus_before(const struct health *health, uint64_t *bytes);
 /* Its owner reaps all children; true: this one was ours. */
 bool health_reaped(struct health *health, pid_t pid);
 

@@ -8,6 +8,8 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 
+#define GPU_SPARE_MIB "256" /* a driver that stays loaded */
+
 /* The living processes whose environment has the mark of a run: "PID START NAME" each. I: ids, separated by '|'. */
 #define LIST_LIVING                                                                                                         \
     "L() { grep -lzxE \"KEDGE_RUN=($I)\" /proc/[0-9]*/environ 2>/dev/null | while IFS=/ read -r x y p z; do "               \
@@ -94,9 +96,18 @@ int script_read_facts(const char *output, struct script_facts *facts, struct why
     return err;
 }
 
+char *script_gpu(const char *host)
+{
+    return mem_format(
+        "b=$(head -n 1 \"$R/gpu@%s\" 2>/dev/null | tr -cd 0-9); t=0; while [ -n \"$b\" ] && command -v nvidia-smi >/dev/null && "
+        "u=$(timeout 10 nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | grep -E '^ *[0-9]+ *$' | "
+        "{ s=0; while read -r x; do s=$((s+x)); done; echo $s; }) && [ $((u-b)) -gt " GPU_SPARE_MIB " ]; do "
+        "[ $t -lt 20 ] || { echo \"holds $((u-b))\"; exit 0; }; sleep 0.5; t=$((t+1)); done; rm -f \"$R/gpu@%s\"; ", host, host);
+}
+
 char *script_clean(const char *run, const char *host, const struct nonce *nonce, uint64_t run_id, unsigned grace_s)
 {
-    char ours[160] = "true";
+    char ours[160] = "true", *gpu = script_gpu(host);
     if (nonce->word)
         snprintf(ours, sizeof ours, "[ \"$(head -c 16 \"$R/nonce@%.64s\" 2>/dev/null)\" = %016" PRIx64 " ]", host, nonce->word);
     /* K SIGNAL: whoever was listed, if the number still belongs to the same process. Every half second somebody is waited for. */
@@ -111,8 +122,9 @@ char *script_clean(const char *run, const char *host, const struct nonce *nonce,
         "[ $((t %% 4)) != 1 ] || echo \"waiting ${w%%%% *} ${w##* }\"; sleep 0.5; t=$((t+1)); done; "
         "[ -n \"$m\" ] || { echo \"gone $c\"; exit 0; }; "
         "for f in \"$R\"/agent@*.lock \"$R/kedged.lock\"; do [ ! -e \"$f\" ] || ! flock -n \"$f\" true || rm -f \"$f\"; done; "
-        "[ $c = 0 ] && [ -e \"$R/kedged.lock\" ] || rm -f \"$R/kedged.sock\"; echo \"gone $c\"",
-        run_id, ours, nonce->left ? "" : "true || ", 2 * grace_s, 2 * grace_s + 10);
+        "[ $c = 0 ] && [ -e \"$R/kedged.lock\" ] || rm -f \"$R/kedged.sock\"; %secho \"gone $c\"",
+        run_id, ours, nonce->left ? "" : "true || ", 2 * grace_s, 2 * grace_s + 10, gpu);
+    mem_free(gpu);
     char *whole = script_of_run(run, clean);
     mem_free(clean);
     return whole;

@@ -29,9 +29,13 @@ struct script_facts {
 char *script_look(const char *run, const char *host, uint64_t run_id);
 int script_read_facts(const char *output, struct script_facts *facts, struct why *why);
 
+/* When all processes are gone: waits until the GPUs hold no more than what the agent of the host found before the run (R/gpu@HOST; without
+ * it, or without nvidia-smi, there is nothing to wait for). Says "holds MIB" and ends the script when they still do after ten seconds. */
+char *script_gpu(const char *host);
+
 /* End all processes of the run on the host by (pid, start time, mark): TERM, after the grace KILL; then the locks and sockets
  * that nobody holds. Also those of the id that stands in R/run.id, if the machine shows our nonce (one without a word asks none).
- * Says "waiting PID NAME" meanwhile, and last "gone ENDED" or "left COUNT PID NAME"; or "stranger", when the nonce says that
+ * Says "waiting PID NAME" meanwhile, and last "gone ENDED" or "left COUNT PID NAME" or "holds MIB" (script_gpu); or "stranger", when the nonce says that
  * something was left there, and this is another machine: then nothing is touched. */
 char *script_clean(const char *run, const char *host, const struct nonce *nonce, uint64_t run_id, unsigned grace_s);
 

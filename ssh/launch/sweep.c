@@ -48,6 +48,9 @@ static int read_answer(const char *output, const char *host, int *ended, struct 
     if (strcmp(line, "stranger") == 0)
         return why_set(why, ERR_REFUSED, "host %s is another machine than the one that the run was started on: its address was given away, or "
                        "its disk is new. Nothing was ended there", host);
+    if (sscanf(line, "holds %d", &count) == 1)
+        return why_set(why, ERR_TIMEOUT, "on host %s all processes are gone, but its GPUs hold %d MiB more than before the run: somebody else's "
+                       "program (nvidia-smi there lists them), or a driver that hangs", host, count);
     if (sscanf(line, "left %d %ld %63[^\n]", &count, &pid, name) >= 2)
         return why_set(why, ERR_TIMEOUT, "on host %s %d processes survive KILL (pid %ld, %s): the kernel there holds them", host,
                        count, pid, text_harmless(name, strlen(name), shown, sizeof shown));

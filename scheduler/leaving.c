@@ -93,6 +93,8 @@ void leaving_welcome(struct run *run, struct process *process)
     if (leaving_has_left(run, process->stage->replica))
         return;
     for (int r = 0; r < run->plan.replicas; r++) {
+        if (r == process->stage->replica)
+            continue; /* its own former life is not its business */
         if (run->leaving.stages[process->stage->stage][r].former) /* the word of it may have been lost with the road */
             tell_leave(run, process, r, run->leaving.stages[process->stage->stage][r].former,
                        run->leaving.stages[process->stage->stage][r].former_least);

@@ -548,6 +548,12 @@ static void it_comes_back(void **state)
     for (int s = 0; s < STAGES; s++)
         assert_int_equal(sent[newest(stage_at(2, s), WIRE_START)].start.first_step, 40);
     sent_count = 0;
+    run_gone(run, &handles[stage_at(2, 1)], ERR_GONE, "nothing heard for 2.5 s");
+    hello(stage_at(2, 1));
+    assert_int_equal(count(stage_at(2, 1), WIRE_LEAVE), 0); /* of its former life the others hear, not it */
+    run_gone(run, &handles[stage_at(1, 1)], ERR_GONE, "nothing heard for 2.5 s");
+    hello(stage_at(1, 1));
+    assert_int_equal(sent[newest(stage_at(1, 1), WIRE_LEAVE)].leave.life, 1);
     killed(stage_at(2, 1)); /* and is a replica as any other */
     assert_int_equal(sent[newest(stage_at(0, 1), WIRE_PART)].part.life, 2);
     assert_int_equal(record->state.row.phase, PHASE_TRAINING);

@@ -186,10 +186,13 @@ static const struct command commands[] = {
     },
     {
         .name = "sample", .arguments = "MODEL_DIR PROMPT", .least = 2, .most = 2,
-        .options = OPTION_ADAPTER | OPTION_TOKENS | OPTION_TEMPERATURE | OPTION_TOP_P | OPTION_SEED, .function = worker_sample,
+        .options = OPTION_ADAPTER | OPTION_TEMPLATE | OPTION_TOKENS | OPTION_TEMPERATURE | OPTION_TOP_P | OPTION_SEED,
+        .function = worker_sample,
         .help = "text from a checkpoint, to see that it works",
         .details = "The prompt and what the model writes behind it, computed on the processor of this machine. The tokenizer is "
-                   "MODEL_DIR/tokenizer.json; without one every byte is a token. Writing ends with the token that ends a text.",
+                   "MODEL_DIR/tokenizer.json; without one every byte is a token. Writing ends with the token that ends a text.\n\n"
+                   "With --template the prompt is what a user says to a model that was trained on chats: it is written as that template "
+                   "of data.template writes it, only the answer is shown, and it ends where the template ends one.",
     },
     {
         .name = "eval", .arguments = "MODEL_DIR DATA...", .least = 2, .most = -1,

@@ -290,6 +290,33 @@ int document_read(const char *line, size_t bytes, enum chat_template template, s
     return err;
 }
 
+int document_ask(const char *question, enum chat_template template, struct document *document, struct why *why)
+{
+    struct message message = {ROLE_USER, question, strlen(question)};
+    buf_consume(&document->text, buf_used(&document->text));
+    document->count = 0;
+    document->end_token = false;
+    int err = add_messages(document, template, &message, 1, why);
+    return err ? err : add_text(document, markups[template].before[ROLE_ASSISTANT], false, why);
+}
+
+const char *document_answer_end(enum chat_template template)
+{
+    return markups[template].behind[ROLE_ASSISTANT];
+}
+
+int document_find_template(const char *name, enum chat_template *template, struct why *why)
+{
+    char safe[SHOWN];
+    for (int i = 0; i < CHAT_TEMPLATES; i++)
+        if (strcmp(document_templates[i], name) == 0) {
+            *template = (enum chat_template)i;
+            return 0;
+        }
+    return why_set(why, ERR_INVALID, "--template %s: not known; plain, chatml, llama3 and mistral are",
+                   text_harmless(name, strlen(name), safe, sizeof safe));
+}
+
 int document_check(enum chat_template template, const struct tokenizer *tokenizer, struct why *why)
 {
     const char *const *token = markups[template].tokens;

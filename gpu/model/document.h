@@ -39,6 +39,12 @@ void document_clear(struct document *document);
 
 /* One line of a JSONL file, without its line end. Refused: why says what is wrong with it, without file and line. */
 int document_read(const char *line, size_t bytes, enum chat_template template, struct document *document, struct why *why);
+/* A question as the template asks it, up to where the assistant begins; nothing of it is learned. */
+int document_ask(const char *question, enum chat_template template, struct document *document, struct why *why);
+/* The text of the token that ends what the assistant says; "": the one that ends a text. */
+const char *document_answer_end(enum chat_template template);
+/* A template by its name. */
+int document_find_template(const char *name, enum chat_template *template, struct why *why);
 /* Does the tokenizer have the tokens that the template writes? */
 int document_check(enum chat_template template, const struct tokenizer *tokenizer, struct why *why);
 /* "plain", "chatml", …; NULL behind the last. */

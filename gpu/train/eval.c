@@ -64,16 +64,6 @@ struct wish {
     char *paths;
 };
 
-static int read_template(struct wish *wish, struct why *why)
-{
-    for (int i = 0; i < CHAT_TEMPLATES; i++)
-        if (strcmp(document_templates[i], wish->template) == 0) {
-            wish->judge.template = (enum chat_template)i;
-            return 0;
-        }
-    return why_set(why, ERR_INVALID, "--template %s: not known; plain, chatml, llama3 and mistral are", wish->template);
-}
-
 static char *join(const char *const *words, int count)
 {
     char *all = mem_text("");
@@ -108,7 +98,7 @@ static int read_words(int count, char **words, struct wish *wish, struct why *wh
         judge->paths = wish->paths = join(others + 1, found - 1);
     }
     mem_free(others);
-    return found < 0 ? found : read_template(wish, why);
+    return found < 0 ? found : document_find_template(wish->template, &wish->judge.template, why);
 }
 
 static void print_json_text(const char *key, const char *text)

@@ -49,23 +49,12 @@ static int read_number(const char *option, const char *word, uint64_t most, uint
     return 0;
 }
 
-static int read_template(const char *word, enum chat_template *template, struct why *why)
-{
-    for (int i = 0; i < CHAT_TEMPLATES; i++) {
-        if (strcmp(document_templates[i], word) == 0) {
-            *template = (enum chat_template)i;
-            return 0;
-        }
-    }
-    return why_set(why, ERR_INVALID, "--template %s: not known; plain, chatml, llama3 and mistral are", word);
-}
-
 static int read_option(struct prepare *p, const char *option, const char *value, struct why *why)
 {
     if (!value)
         return why_set(why, ERR_INVALID, "%s: its value is missing", option);
     if (strcmp(option, "--template") == 0)
-        return read_template(value, &p->template, why);
+        return document_find_template(value, &p->template, why);
     if (strcmp(option, "--threads") == 0)
         return read_number(option, value, 256, &p->threads, why);
     if (strcmp(option, "--tokens-each") == 0)

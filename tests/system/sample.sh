@@ -1,6 +1,6 @@
 #!/bin/sh
 # kedge sample as people use it: greedy text is the same each time and goes on like the text that the model learned; the dice follow the
-# seed; refusals are one line.
+# seed; a model of chats answers a question as its template asks; refusals are one line.
 . tests/system/lib/common.sh
 
 # A model that knows one sentence.
@@ -29,6 +29,21 @@ sampled() { kedge sample "$TMP/model" "zq" --tokens 40 --temperature 8 "$@" 2>/d
 [ "$(sampled --seed 3)" != "$(sampled --seed 4)" ] || fail "another seed gives the same text"
 [ "$(sampled --top-p 0)" = "$(kedge sample "$TMP/model" "zq" --tokens 40 2>/dev/null | cksum)" ] || fail "top-p 0 is not greedy"
 
+# A model that was trained on chats answers, and ends where its template ends an answer.
+profile chat run.steps=120 train.sequence=96 train.learning_rate=0.01 pipeline.stages=1 model.head=tied boundary.codec=dense data.template=chatml data.path="$TMP/said.jsonl"
+sed -i '/^\[host b\]/,$d' "$TMP/chat.ini"
+i=0
+while [ $i -lt 200 ]; do
+    i=$((i + 1))
+    echo '{"messages": [{"role": "user", "content": "ahoy"}, {"role": "assistant", "content": "aye aye"}]}'
+done >"$TMP/said.jsonl"
+kedge run "$TMP/chat.ini" --headless >"$TMP/out" 2>&1 || fail "the run of chats: $(cat "$TMP/out")"
+kedge export chat "$TMP/chatty" >"$TMP/out" 2>&1 || fail "export: $(cat "$TMP/out")"
+kedge sample "$TMP/chatty" "ahoy" --template=chatml --tokens=60 >"$TMP/answer" 2>"$TMP/err" || fail "sample: $(cat "$TMP/err")"
+[ "$(cat "$TMP/answer")" = "aye aye<|im_end|>" ] || fail "the answer is $(cat "$TMP/answer")"
+grep -q ' 17 written' "$TMP/err" || fail "it did not end with the template: $(cat "$TMP/err")"
+[ "$(kedge sample "$TMP/chatty" "ahoy" --tokens=30 2>/dev/null)" != "aye aye<|im_end|>" ] || fail "the same without a template"
+
 # What cannot be.
 refused() { # STATUS WORDS OPTIONS...
     status=$1 words=$2
@@ -40,6 +55,7 @@ refused() { # STATUS WORDS OPTIONS...
 refused 2 'prompt is empty' "$TMP/model" ""
 refused 2 'temperature -1' "$TMP/model" x --temperature=-1
 refused 2 'top-p 2' "$TMP/model" x --top-p 2
+refused 2 'template other: not known; plain, chatml' "$TMP/model" x --template other
 refused 2 'needs MODEL_DIR PROMPT' "$TMP/model"
 refused 1 'config.json' "$TMP/nothing" x
 cp -r "$TMP/model" "$TMP/cut"

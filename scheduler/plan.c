@@ -135,17 +135,22 @@ static void place_stages(const struct profile *p, int cores, struct plan *plan)
 
 /* ---- memory ---- */
 
-static uint64_t stage_parameters(const struct profile *p, const struct plan_stage *stage)
+static uint64_t layer_parameters(const struct profile *p)
 {
     uint64_t hidden = (uint64_t)p->hidden, query = query_width(p), key = key_width(p);
     uint64_t layer = 2 * hidden * query + 2 * hidden * key + 3 * hidden * (uint64_t)p->ffn + 2 * hidden;
-    uint64_t table = hidden * (uint64_t)p->vocabulary;
-    bool first = stage->stage == 0, last = stage->stage == p->stages - 1;
     if (p->qkv_bias)
         layer += query + 2 * key;
     if (p->qk_norm)
         layer += 2 * (uint64_t)profile_head_width(p);
-    uint64_t sum = layer * (uint64_t)stage->layers;
+    return layer;
+}
+
+static uint64_t stage_parameters(const struct profile *p, const struct plan_stage *stage)
+{
+    uint64_t hidden = (uint64_t)p->hidden, table = hidden * (uint64_t)p->vocabulary;
+    bool first = stage->stage == 0, last = stage->stage == p->stages - 1;
+    uint64_t sum = layer_parameters(p) * (uint64_t)stage->layers;
     if (first)
         sum += table;
     if (last)
@@ -185,6 +190,19 @@ uint64_t plan_adapter_parameters(const struct profile *p, int64_t layers)
     return sum * (uint64_t)layers;
 }
 
+uint64_t plan_still_parameters(const struct profile *p, const struct plan_stage *stage)
+{
+    int64_t still = least(most(p->frozen - stage->first_layer, 0), stage->layers);
+    if (!still || p->lora_rank)
+        return plan_adapter_parameters(p, still);
+    return (uint64_t)still * layer_parameters(p) + (stage->stage == 0 ? (uint64_t)(p->hidden * p->vocabulary) : 0);
+}
+
+bool plan_words_only(const struct profile *p)
+{
+    return p->lora_rank && p->precision == PRECISION_BF16;
+}
+
 bool plan_exchanges_head(const struct profile *p)
 {
     return p->head_tie == HEAD_TIED && p->stages > 1 && !p->lora_rank;
@@ -193,7 +211,7 @@ bool plan_exchanges_head(const struct profile *p)
 /* Of the copy of the weights in bf16; an embedding of which only rows are looked up has none. */
 uint64_t plan_word_bytes(const struct profile *p, const struct plan_stage *stage)
 {
-    bool looked_up = stage->stage == 0 && (p->stages > 1 || p->head_tie != HEAD_TIED);
+    bool looked_up = stage->stage == 0 && !p->lora_rank && (p->stages > 1 || p->head_tie != HEAD_TIED);
     uint64_t adapters = plan_adapter_parameters(p, stage->layers);
     return p->precision == PRECISION_BF16
                ? 2 * (stage->parameters - adapters - (looked_up ? (uint64_t)(p->hidden * p->vocabulary) : 0)) : 0;
@@ -240,10 +258,11 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     uint64_t adapters = plan_adapter_parameters(p, stage->layers);
     stage->parameters = stage_parameters(p, stage) + adapters;
     stage->trained = p->lora_rank ? adapters : stage->parameters;
-    stage->weights_bytes = 4 * stage->parameters + plan_word_bytes(p, stage);
-    stage->gradients_bytes = 4 * stage->trained;
-    stage->optimizer_bytes = p->moments == MOMENTS_FP8 ? 2 * (stage->trained + stage->trained / 64)
-                                                       : (p->moments == MOMENTS_BF16 ? 4 : 8) * stage->trained;
+    uint64_t learned = stage->trained - plan_still_parameters(p, stage);
+    stage->weights_bytes = 4 * (plan_words_only(p) ? adapters : stage->parameters) + plan_word_bytes(p, stage);
+    stage->gradients_bytes = 4 * learned;
+    stage->optimizer_bytes = p->moments == MOMENTS_FP8 ? 2 * (learned + learned / 64)
+                                                       : (p->moments == MOMENTS_BF16 ? 4 : 8) * learned;
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);

@@ -68,6 +68,9 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out);
 
 /* The formulas that belong to others; tests compare them with their owners. */
+/* Are the model's own weights beside adapters in bf16 alone, where products round them anyway? */
+bool plan_words_only(const struct profile *profile);
+uint64_t plan_still_parameters(const struct profile *profile, const struct plan_stage *stage); /* of what train.frozen leaves */
 uint64_t plan_word_bytes(const struct profile *profile, const struct plan_stage *stage); /* of weights in bf16 beside fp32 */
 uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of all slots: gpu/model */
 uint64_t plan_buffer_bytes(const struct profile *profile, const struct plan_stage *stage);

@@ -60,7 +60,7 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
     uint64_t cells, elements, bytes, sum = 0;
     layer_sums(p, &cells, &elements, &bytes);
     if (corrects)
-        sum += 4 * stage->trained;
+        sum += 4 * (stage->trained - plan_still_parameters(p, stage));
     if (corrects && p->anchor_filter != ANCHOR_SHRINK)
         sum += 4 * elements * (uint64_t)stage->layers;
     if (anchored && corrects && p->anchor_filter != ANCHOR_SHRINK)
@@ -104,13 +104,9 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         anchor->statistics_bytes += 2 * statistics_of(p, plan->stages[i].first_layer);
     if (anchor->statistics_bytes)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
-    if (p->lora_rank) {
-        whole.parameters = weights;
-        anchor->memory_bytes += plan_word_bytes(alone, &whole);
-    }
-    anchor->memory_bytes += (p->lora_rank ? 4 : 2) * weights + 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) +
-                           plan_activation_bytes(alone, &whole) + plan_buffer_bytes(alone, &whole) +
-                           (p->anchor_lifeboat ? 2 * trained : 0);
+    anchor->memory_bytes += p->lora_rank && !plan_words_only(p) ? 4 * weights : 2 * weights + (p->lora_rank ? 2 * trained : 0);
+    anchor->memory_bytes += 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + plan_activation_bytes(alone, &whole) +
+                            plan_buffer_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * trained : 0);
 }
 
 void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out)

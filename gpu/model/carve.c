@@ -363,6 +363,14 @@ struct carve_tensor *carve_trained(const struct stage_shape *shape, struct carve
     return tensors;
 }
 
+size_t carve_still(const struct stage_shape *shape, const struct carve_weights *weights, const struct carve_adapters *adapters)
+{
+    size_t still = (size_t)shape->still;
+    if (shape->lora.rank)
+        return still * adapters->layer_stride;
+    return still ? weights->first_layer + still * weights->layer_stride : 0;
+}
+
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry)
 {
     *entry = (struct safetensors_entry){.dims = tensor->dims, .shape = {tensor->rows, tensor->columns}};
@@ -498,7 +506,7 @@ size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors
 {
     switch (moments) {
     case STAGE_MOMENTS_BF16: return floats * sizeof(uint16_t);
-    case STAGE_MOMENTS_FP8: return floats + floats / ADAMW_BLOCK + (size_t)tensors;
+    case STAGE_MOMENTS_FP8: return floats ? floats + floats / ADAMW_BLOCK + (size_t)tensors : 0;
     case STAGE_MOMENTS_FP32: break;
     }
     return floats * sizeof(float);
@@ -515,12 +523,13 @@ struct stage_memory stage_memory(const struct stage_shape *shape)
     carve_activations(shape, &activations);
     carve_scratch(shape, &scratch);
     const struct carve_block *trained = shape->lora.rank ? &adapters.block : &weights.block;
+    size_t learned = trained->floats - carve_still(shape, &weights, &adapters);
     struct stage_memory memory = {
         .weights = (shape->words_only ? 0 : weights.block.floats * sizeof(float)) + carve_word_bytes(shape, &weights) +
                    adapters.block.floats * sizeof(float),
-        .gradients = shape->frozen ? 0 : trained->floats * sizeof(float),
-        .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, trained->floats, trained->tensors),
-        .corrections = shape->corrects ? trained->floats * sizeof(float) : 0,
+        .gradients = shape->frozen ? 0 : learned * sizeof(float),
+        .optimizer = shape->frozen || shape->judges ? 0 : 2 * carve_moment_bytes(shape->moments, learned, trained->tensors),
+        .corrections = shape->corrects ? learned * sizeof(float) : 0,
         .activations = activations.floats * sizeof(float),
         .scratch = scratch.floats * sizeof(float),
         .host = (uint64_t)(shape->slots * shape->sequences * shape->tokens) * sizeof(uint32_t) * (shape->first + shape->apart),

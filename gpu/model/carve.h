@@ -3,8 +3,8 @@
  * before anything is taken. All offsets count floats from the start of their block; every part begins on a 64-byte line,
  * except the parts of a fused tensor (q|k|v and their biases, gate|up), which follow each other without a gap.
  *
- * What is trained, its gradients and both AdamW moments share one layout: that of the weights, or, with LoRA, that of the adapters.
- * Gaps stay zero for ever.
+ * What is trained, its gradients and both AdamW moments share one layout: that of the weights, or, with LoRA, that of the adapters;
+ * of layers that stay as they are, at the beginning, only weights are there. Gaps stay zero for ever.
  */
 #ifndef KEDGE_MODEL_CARVE_H
 #define KEDGE_MODEL_CARVE_H
@@ -94,6 +94,8 @@ void carve_adapters(const struct stage_shape *shape, struct carve_adapters *adap
 /* What is trained, those two being one behind the other for whoever asks: the adapters where there are some, else the weights. The table
  * is the caller's to free (mem_free). */
 struct carve_tensor *carve_trained(const struct stage_shape *shape, struct carve_block *block);
+/* Where in that layout what is really trained begins: behind the layers that stay as they are, and the embedding before them. */
+size_t carve_still(const struct stage_shape *shape, const struct carve_weights *weights, const struct carve_adapters *adapters);
 void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *entry); /* as a file names it */
 /* Of one of AdamW's moments. In 8 bits there is a byte for each 64 values behind it, and one for each tensor whose last are fewer. */
 size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors);

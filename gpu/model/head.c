@@ -57,7 +57,7 @@ static void block_backward(struct stage *stage, const struct block *b, int64_t f
         int64_t columns = chunk_columns(stage, first);
         size_t offset = stage->at.head + (size_t)(first * hidden);
         struct weight weight = weight_at(stage, offset);
-        float *gradient = stage->shape.lora.rank ? NULL : stage->gradients + offset;
+        float *gradient = stage_gradient_at(stage, offset);
         if (!fresh)
             chunk_logits(stage, b, first, columns);
         if (stage->shape.half_products) {
@@ -113,7 +113,7 @@ double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, flo
     if (scale != 0) {
         float *gradient = stage->scratch + stage->work.gradient;
         ops->fill(stage->device, gradient, 0, rows * hidden);
-        ops->rmsnorm_backward(stage->device, gradient, stage->shape.lora.rank ? NULL : stage->gradients + stage->at.norm,
+        ops->rmsnorm_backward(stage->device, gradient, stage_gradient_at(stage, stage->at.norm),
                               stage->scratch + stage->work.d_normed, stage->scratch + stage->work.output,
                               head_gain(stage), stage->scratch + stage->work.inverse, rows, hidden);
     }

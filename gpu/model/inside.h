@@ -26,11 +26,12 @@ struct stage {
     float *weights;                                           /* device, the model's; NULL with words_only */
     uint16_t *words;                                          /* device: weights from at.words on in bf16, if products ask; NULL */
     float *trained;                                           /* device, learned.floats: the same block, or that of the adapters */
-    float *gradients;                                         /* device, learned.floats */
+    size_t still;                                             /* floats at the beginning of `trained` that stay as they are */
+    float *gradients;                                         /* device, learned.floats − still: stage_gradient_at */
     bool stale;                                               /* weights have changed since `words` were made of them */
     void *moments[2];                                         /* device, carve_moment_bytes each */
     float *activations, *scratch;                             /* device */
-    float *corrections;                                       /* device, learned.floats, where the stage corrects; NULL */
+    float *corrections;                                       /* device, as gradients, where the stage corrects; NULL */
     bool *corrected;                                          /* [learned.tensors]: its gradient in `corrections` counts */
     uint32_t *ids;                                            /* host, of all slots */
     int32_t *starts;                                          /* host, of all slots; NULL where documents are not apart */
@@ -41,6 +42,11 @@ struct stage {
     int resident; /* slot whose forward is in the shared set (recompute) and, on the last stage, in `output`; −1 = none */
     int ready;    /* slot whose loss gradient is in `gradient` (last stage); −1 = none */
 };
+
+/* Of what lies at `offset` of the weights; NULL where it has none. */
+float *stage_gradient_at(const struct stage *stage, size_t offset);
+/* Has it a gradient? What comes first in the block may have none: the embedding and layers that stay as they are. */
+bool stage_is_trained(const struct stage *stage, const struct carve_tensor *tensor);
 
 /* Offset of the last stage's trained copy of a tied embedding; CARVE_NONE when there is none. */
 size_t stage_tied_copy(const struct stage *stage);

@@ -56,7 +56,7 @@ struct stage_shape {
     bool first, last;            /* has the embedding / the head */
     int64_t sequences, tokens;   /* largest micro-batch */
     int64_t slots;               /* micro-batches in flight */
-    int64_t still;               /* the first so many of its layers are not trained, nor is the embedding then */
+    int64_t still;               /* the first so many of its layers are not trained, nor is the embedding then: they have no gradients */
     bool frozen;                 /* forward only: gradients and optimiser are not taken */
     bool judges;                 /* gradients are taken and no optimiser: stage_step is not called */
     bool corrects;               /* a second block of gradients is taken: stage_correction */
@@ -181,7 +181,7 @@ struct tensor_info {
 void stage_tensor(const struct stage *stage, int index, struct tensor_info *info);
 void stage_tensor_get(struct stage *stage, int index, float *out, bool gradient); /* count = product of shape */
 void stage_tensor_set(struct stage *stage, int index, const float *in);
-void stage_gradient_set(struct stage *stage, int index, const float *in);
+void stage_gradient_set(struct stage *stage, int index, const float *in); /* nothing where layers stay: theirs are 0 */
 uint64_t stage_hash(struct stage *stage); /* of all weights */
 /* All tensors as fp32 into one safetensors file (safetensors_write.h); the last stage's tied copy is left out. */
 int stage_save(struct stage *stage, const char *path, uint64_t *bytes, uint64_t *hash, struct why *why);

@@ -15,7 +15,7 @@
 static int take_blocks(struct stage *stage)
 {
     const struct stage_shape *shape = &stage->shape;
-    size_t all = stage->learned.floats, learned = shape->frozen ? 0 : all;
+    size_t all = stage->learned.floats - stage->still, learned = shape->frozen ? 0 : all;
     size_t moment = shape->judges || shape->frozen ? 0 : carve_moment_bytes(shape->moments, all, stage->learned.tensors);
     const size_t bytes[] = {shape->words_only ? 0 : stage->at.block.floats * sizeof(float), learned * sizeof(float), moment, moment,
                             shape->corrects ? all * sizeof(float) : 0, stage->kept.floats * sizeof(float),
@@ -62,6 +62,7 @@ int stage_new(const struct ops *ops, struct device *device, const struct stage_s
     carve_activations(shape, &new->kept);
     carve_scratch(shape, &new->work);
     new->tensors = carve_trained(shape, &new->learned);
+    new->still = carve_still(shape, &new->at, &new->adapters);
     new->corrected = mem_array((size_t)new->learned.tensors, sizeof *new->corrected);
     new->slots = mem_array((size_t)shape->slots, sizeof *new->slots);
     new->frequency = mem_array((size_t)shape->model.head_width / 2, sizeof(float));
@@ -124,9 +125,10 @@ float *stage_x(const struct stage *stage, int slot, int64_t layer)
     return set_of(stage, slot) + kept->x + (size_t)(layer - kept->x_first) * kept->x_stride;
 }
 
-static float *gradient_at(const struct stage *stage, size_t offset)
+float *stage_gradient_at(const struct stage *stage, size_t offset)
 {
-    return stage->shape.lora.rank || !stage->gradients ? NULL : stage->gradients + offset;
+    bool has = !stage->shape.lora.rank && stage->gradients && offset >= stage->still;
+    return has ? stage->gradients + (offset - stage->still) : NULL;
 }
 
 static struct adapter adapter_at(const struct stage *stage, int64_t layer, int target)
@@ -142,8 +144,10 @@ static struct adapter adapter_at(const struct stage *stage, int64_t layer, int t
     size_t a = (size_t)layer * at->layer_stride + at->a[target], b = (size_t)layer * at->layer_stride + at->b[target];
     adapter.a = stage->trained + a;
     adapter.b = stage->trained + b;
-    adapter.d_a = stage->gradients ? stage->gradients + a : NULL;
-    adapter.d_b = stage->gradients ? stage->gradients + b : NULL;
+    if (stage->gradients && layer >= stage->shape.still) {
+        adapter.d_a = stage->gradients + (a - stage->still);
+        adapter.d_b = stage->gradients + (b - stage->still);
+    }
     return adapter;
 }
 
@@ -174,9 +178,10 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
         .norm1 = vector_at(stage, offset + at->norm1, m->hidden, &place), .norm2 = vector_at(stage, offset + at->norm2, m->hidden, &place),
         .qkv_weight = weight_at(stage, offset + at->qkv), .o_weight = weight_at(stage, offset + at->o),
         .gate_up_weight = weight_at(stage, offset + at->gate_up), .down_weight = weight_at(stage, offset + at->down),
-        .d_norm1 = gradient_at(stage, offset + at->norm1), .d_norm2 = gradient_at(stage, offset + at->norm2),
-        .d_qkv_weight = gradient_at(stage, offset + at->qkv), .d_o_weight = gradient_at(stage, offset + at->o),
-        .d_gate_up_weight = gradient_at(stage, offset + at->gate_up), .d_down_weight = gradient_at(stage, offset + at->down),
+        .d_norm1 = stage_gradient_at(stage, offset + at->norm1), .d_norm2 = stage_gradient_at(stage, offset + at->norm2),
+        .d_qkv_weight = stage_gradient_at(stage, offset + at->qkv), .d_o_weight = stage_gradient_at(stage, offset + at->o),
+        .d_gate_up_weight = stage_gradient_at(stage, offset + at->gate_up),
+        .d_down_weight = stage_gradient_at(stage, offset + at->down),
         .x = stage_x(stage, slot, index), .qkv = a + kept->qkv, .o = a + kept->o,
         .log_sum = a + kept->log_sum, .mid = a + kept->mid, .gate_up = a + kept->gate_up,
         .starts = stage->slots[slot].starts,
@@ -187,13 +192,13 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
         layer.adapters[target] = adapter_at(stage, index, target);
     if (m->qkv_bias) {
         layer.qkv_bias = vector_at(stage, offset + at->qkv_bias, carve_qkv_width(m), &place);
-        layer.d_qkv_bias = gradient_at(stage, offset + at->qkv_bias);
+        layer.d_qkv_bias = stage_gradient_at(stage, offset + at->qkv_bias);
     }
     if (m->qk_norm) {
         layer.q_norm = vector_at(stage, offset + at->q_norm, m->head_width, &place);
         layer.k_norm = vector_at(stage, offset + at->k_norm, m->head_width, &place);
-        layer.d_q_norm = gradient_at(stage, offset + at->q_norm);
-        layer.d_k_norm = gradient_at(stage, offset + at->k_norm);
+        layer.d_q_norm = stage_gradient_at(stage, offset + at->q_norm);
+        layer.d_k_norm = stage_gradient_at(stage, offset + at->k_norm);
         layer.raw = a + kept->raw;
         layer.inverse = a + kept->inverse;
     }
@@ -354,12 +359,9 @@ size_t stage_tied_copy(const struct stage *stage)
     return copied ? stage->at.head : CARVE_NONE;
 }
 
-/* The embedding lies before the layers, norm and head behind them. */
-static bool is_trained(const struct stage *stage, const struct carve_tensor *tensor)
+bool stage_is_trained(const struct stage *stage, const struct carve_tensor *tensor)
 {
-    size_t still = (size_t)stage->shape.still;
-    size_t weights = stage->at.first_layer + still * stage->at.layer_stride, adapters = still * stage->adapters.layer_stride;
-    return !still || tensor->offset >= (stage->shape.lora.rank ? adapters : weights);
+    return tensor->offset >= stage->still;
 }
 
 double stage_gradient_squares(struct stage *stage)
@@ -368,28 +370,28 @@ double stage_gradient_squares(struct stage *stage)
     for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *t = &stage->tensors[i];
         const float *gradients = stage->corrected[i] ? stage->corrections : stage->gradients;
-        if (t->offset != stage_tied_copy(stage) && is_trained(stage, t))
-            squares += stage->ops->sum_squares(stage->device, gradients + t->offset, t->rows * t->columns);
+        if (t->offset != stage_tied_copy(stage) && stage_is_trained(stage, t))
+            squares += stage->ops->sum_squares(stage->device, gradients + (t->offset - stage->still), t->rows * t->columns);
     }
     return squares;
 }
 
 void stage_zero_gradients(struct stage *stage)
 {
-    stage->ops->fill(stage->device, stage->gradients, 0, (int64_t)stage->learned.floats);
+    stage->ops->fill(stage->device, stage->gradients, 0, (int64_t)(stage->learned.floats - stage->still));
     memset(stage->corrected, 0, (size_t)stage->learned.tensors * sizeof *stage->corrected);
 }
 
 float *stage_gradient_of(struct stage *stage, int index)
 {
-    BUG_IF(index < 0 || index >= stage->learned.tensors);
-    return stage->gradients + stage->tensors[index].offset;
+    BUG_IF(index < 0 || index >= stage->learned.tensors || !stage_is_trained(stage, &stage->tensors[index]));
+    return stage->gradients + (stage->tensors[index].offset - stage->still);
 }
 
 float *stage_correction(struct stage *stage, int index)
 {
-    BUG_IF(index < 0 || index >= stage->learned.tensors || !stage->corrections);
-    return stage->corrections + stage->tensors[index].offset;
+    BUG_IF(index < 0 || index >= stage->learned.tensors || !stage->corrections || !stage_is_trained(stage, &stage->tensors[index]));
+    return stage->corrections + (stage->tensors[index].offset - stage->still);
 }
 
 void stage_corrected(struct stage *stage, int index)
@@ -402,12 +404,13 @@ void stage_corrected(struct stage *stage, int index)
 static void steer(struct stage *stage, const struct carve_tensor *tensor, const struct adamw *settings)
 {
     const struct ops *ops = stage->ops;
-    float *difference = stage->corrections + tensor->offset;
+    size_t at = tensor->offset - stage->still;
+    float *difference = stage->corrections + at;
     int64_t count = tensor->rows * tensor->columns;
     ops->scale(stage->device, difference, -1, count);
-    ops->add(stage->device, difference, stage->gradients + tensor->offset, count);
+    ops->add(stage->device, difference, stage->gradients + at, count);
     ops->scale(stage->device, difference, -settings->gradient_scale * (1 - settings->beta1) / settings->beta1, count);
-    ops->add(stage->device, (float *)stage->moments[0] + tensor->offset, difference, count);
+    ops->add(stage->device, (float *)stage->moments[0] + at, difference, count);
 }
 
 /* Roundings are a pure function of (tensor's name, step, index), whatever stage it lies on. */
@@ -420,8 +423,8 @@ static void step_tensor(struct stage *stage, int index, const struct adamw *sett
 {
     const struct ops *ops = stage->ops;
     const struct carve_tensor *tensor = &stage->tensors[index];
-    size_t at = tensor->offset, bases = stage->learned.floats + at / ADAMW_BLOCK + (size_t)index;
-    float *weights = stage->trained + at, *gradients = stage->gradients + at;
+    size_t at = tensor->offset - stage->still, bases = stage->learned.floats - stage->still + at / ADAMW_BLOCK + (size_t)index;
+    float *weights = stage->trained + tensor->offset, *gradients = stage->gradients + at;
     void *m = stage->moments[0], *v = stage->moments[1];
     int64_t count = tensor->rows * tensor->columns;
     switch (stage->shape.moments) {
@@ -447,7 +450,7 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
     now.correction2 = (float)(1 - pow((double)settings->beta2, (double)t));
     for (int i = 0; i < stage->learned.tensors; i++) {
         const struct carve_tensor *tensor = &stage->tensors[i];
-        if (!is_trained(stage, tensor))
+        if (!stage_is_trained(stage, tensor))
             continue;
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
         if (stage->corrected[i])

@@ -222,8 +222,12 @@ void stage_tensor(const struct stage *stage, int index, struct tensor_info *info
 void stage_tensor_get(struct stage *stage, int index, float *out, bool gradient)
 {
     const struct carve_tensor *t = tensor_at(stage, index);
-    stage->ops->copy_out(stage->device, out, (gradient ? stage->gradients : stage->trained) + t->offset,
-                         (size_t)(t->rows * t->columns) * sizeof *out);
+    size_t bytes = (size_t)(t->rows * t->columns) * sizeof *out;
+    if (gradient && !stage_is_trained(stage, t))
+        memset(out, 0, bytes);
+    else
+        stage->ops->copy_out(stage->device, out,
+                             gradient ? stage->gradients + (t->offset - stage->still) : stage->trained + t->offset, bytes);
     stage->ops->finish(stage->device);
 }
 
@@ -238,7 +242,10 @@ void stage_tensor_set(struct stage *stage, int index, const float *in)
 void stage_gradient_set(struct stage *stage, int index, const float *in)
 {
     const struct carve_tensor *t = tensor_at(stage, index);
-    stage->ops->copy_in(stage->device, stage->gradients + t->offset, in, (size_t)(t->rows * t->columns) * sizeof *in);
+    if (!stage_is_trained(stage, t))
+        return;
+    stage->ops->copy_in(stage->device, stage->gradients + (t->offset - stage->still), in,
+                        (size_t)(t->rows * t->columns) * sizeof *in);
     stage->ops->finish(stage->device);
 }
 

@@ -114,7 +114,7 @@ struct stage_shape pass_shape(const struct profile *profile)
                                 .tokens = profile->sequence,
                                 .slots = 1,
                                 .judges = true,
-                                .words_only = !profile->lora_rank, /* snapshots come in bf16 */
+                                .words_only = !profile->lora_rank || shape_words_only(profile), /* snapshots come in bf16 */
                                 .half_products = profile->precision == PRECISION_BF16,
                                 .apart = profile->data_documents == DOCUMENTS_APART};
 }

@@ -84,6 +84,7 @@ static struct stage_shape shape_of(const struct compute_settings *settings, int 
         .tokens = profile->sequence,
         .slots = slots,
         .half_products = profile->precision == PRECISION_BF16,
+        .words_only = shape_words_only(profile),
         .moments = (enum stage_moments)profile->moments,
         .apart = profile->data_documents == DOCUMENTS_APART,
         .recompute = profile->recompute,

@@ -184,9 +184,9 @@ void correct_half(struct compute *compute)
         return;
     for (int i = 0; i < correct->count; i++) {
         const struct matrix *is = &correct->matrices[i].is;
-        float *half = stage_correction(compute->model, is->tensor);
         if (!is_trained(compute, is))
             continue;
+        float *half = stage_correction(compute->model, is->tensor);
         ops->fill(compute->device, half, 0, is->rows * is->columns);
         ops->add(compute->device, half, stage_gradient_of(compute->model, is->tensor), is->rows * is->columns);
     }
@@ -225,10 +225,10 @@ void correct_gradients(struct compute *compute)
     memset(correct->meters, 0, sizeof correct->meters);
     for (int i = 0; i < correct->count; i++) {
         struct corrected *matrix = &correct->matrices[i];
-        float *out = stage_correction(compute->model, matrix->is.tensor);
         struct filter_meters meters;
         if (!is_trained(compute, &matrix->is))
             continue;
+        float *out = stage_correction(compute->model, matrix->is.tensor);
         filter_apply(correct->filter, matrix->state, matrix->basis.rank || matrix->basis.whole ? &matrix->basis : NULL,
                      stage_gradient_of(compute->model, matrix->is.tensor),
                      filter_needs_half(&correct->settings) ? out : NULL, (double)compute->pass.stamp.mix, out, &meters);

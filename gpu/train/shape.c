@@ -39,6 +39,11 @@ struct lora_shape shape_lora(const struct profile *p)
     return p->lora_rank ? (struct lora_shape){p->lora_rank, (float)p->lora_alpha, profile_lora_targets(p->lora_targets)} : none;
 }
 
+bool shape_words_only(const struct profile *p)
+{
+    return p->lora_rank && p->precision == PRECISION_BF16;
+}
+
 void shape_lora_to_profile(const struct lora_shape *lora, struct profile *profile)
 {
     profile->lora_rank = lora->rank;

@@ -7,6 +7,8 @@
 #include "profiles/profile.h"
 
 struct model_shape shape_of_profile(const struct profile *profile);
+/* Are the model's own weights kept in bf16 alone? Those that nobody trains, where products round them anyway. */
+bool shape_words_only(const struct profile *profile);
 struct lora_shape shape_lora(const struct profile *profile);
 /* The other way: the rows of section model, but for model.path. */
 void shape_to_profile(const struct model_shape *shape, struct profile *profile);

@@ -30,7 +30,7 @@ static void open_stages(struct pipeline *pipeline, const int64_t *layers)
     struct why why = {0};
     struct plan *plan = mem_new(sizeof *plan);
     struct stage_shape shape = {.lora = shape_lora(p), .sequences = p->micro_batch, .tokens = p->sequence, .slots = 1, .recompute = p->recompute,
-                                .half_products = p->precision == PRECISION_BF16};
+                                .half_products = p->precision == PRECISION_BF16, .words_only = shape_words_only(p)};
     if (!layers)
         must(plan_make(p, plan, &why), &why);
     shape_of(p, &shape.model);

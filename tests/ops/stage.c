@@ -465,6 +465,15 @@ static void layers_at_the_beginning_may_stay(void **state)
         double squares = 0;
         feed_init(&feed, 7 + r);
         shape.recompute = rows[r].recompute;
+        struct stage_memory learns = stage_memory(&shape);
+        shape.still = rows[r].still;
+        struct stage_memory stays_so = stage_memory(&shape);
+        uint64_t layer = 4 * (2 * HIDDEN + 3 * HIDDEN * HIDDEN + 3 * HIDDEN * 36);
+        uint64_t table = shape.first ? 4 * VOCABULARY * HIDDEN : 0; /* the embedding is as still as layers are */
+        const uint64_t gaps = 64 * 20;
+        uint64_t spared = learns.gradients - stays_so.gradients, wanted = (uint64_t)rows[r].still * layer + table;
+        assert_true(spared >= wanted && spared < wanted + gaps * (uint64_t)rows[r].still && learns.weights == stays_so.weights);
+        assert_int_equal(learns.optimizer - stays_so.optimizer, 2 * spared);
         for (int i = 0; i < 2; i++) {
             shape.still = i ? rows[r].still : 0;
             stages[i] = open_stage(&shape, 3);

@@ -58,12 +58,14 @@ static void random_profile(struct dice *dice, struct profile *p)
 
 static struct stage_shape shape_of(const struct profile *p, const struct plan_stage *stage)
 {
+    int64_t still = p->frozen - stage->first_layer;
     return (struct stage_shape){
         .model = shape_of_profile(p), .lora = shape_lora(p),
         .first_layer = stage->first_layer, .layers = stage->layers,
         .first = stage->stage == 0, .last = stage->stage == p->stages - 1,
         .sequences = p->micro_batch, .tokens = p->sequence, .slots = stage->in_flight, .recompute = p->recompute,
-        .half_products = p->precision == PRECISION_BF16,
+        .half_products = p->precision == PRECISION_BF16, .words_only = shape_words_only(p),
+        .still = still < 0 ? 0 : still < stage->layers ? still : stage->layers,
         .moments = (enum stage_moments)p->moments, .apart = p->data_documents == DOCUMENTS_APART,
     };
 }

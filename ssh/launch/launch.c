@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "profiles/timeouts.h"
+#include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/launch/needed.h"
 #include "ssh/launch/parcel.h"
@@ -30,7 +31,8 @@ struct launch {
     const struct profile *profile;
     char folder[RUNS_PATH], mark[32];
     char address[160], near_address[160]; /* kedged's, for others and for its own machine */
-    uint64_t run_id, deadline_ns;
+    uint64_t run_id, deadline_ns, began_ns;
+    struct loop_timer *patience;          /* with hosts that do not even answer: then kedged is started without them */
     struct launch_options options;
     struct launch_callbacks callbacks;
     void *arg;
@@ -253,17 +255,55 @@ static void on_remote_phase(struct remote *remote, const char *text, void *arg)
         move_to(program, LAUNCH_PREPARING, text);
 }
 
+/* Once kedged is there, the others have its deadlines to come; files may need hours. So it waits for all hosts, but not for one that
+ * does not even answer: that one is told of, and delays nobody, after a quarter of the time that it has. */
+static bool may_start_head(const struct launch *launch)
+{
+    bool patient = clock_now_ns() - launch->began_ns < launch->deadline_ns / 8;
+    for (int64_t i = 0; i < launch->agent_count; i++) {
+        const struct launch_program *program = &launch->agents[i];
+        if (program->remote && !program->prepared && (i == launch->head_index || patient || remote_is_reached(program->remote)))
+            return false;
+    }
+    return true;
+}
+
+static int start_head_here(struct launch *launch, struct why *why)
+{
+    char kedged[RUNS_PATH];
+    if (prepare_sibling("kedged", kedged, sizeof kedged, why) != 0) {
+        fail_program(&launch->head, ERR_GONE, why->text);
+        return why->err;
+    }
+    const char *const argv[] = {kedged, "--folder", launch->folder, NULL};
+    return start_program(&launch->head, argv, on_head, why);
+}
+
+static void start_head(struct launch *launch)
+{
+    if (launch->failed || launch->head.state != LAUNCH_WAITING || !may_start_head(launch))
+        return;
+    loop_timer_unset(launch->patience);
+    if (launch->head_index < 0) {
+        start_head_here(launch, &(struct why){0}); /* a failure is told by the program's state */
+    } else {
+        launch->touched[launch->head_index] = true;
+        move_to(&launch->head, LAUNCH_STARTING, "");
+        remote_start_head(launch->agents[launch->head_index].remote, launch->deadline_ns);
+    }
+}
+
+static void on_patience(void *arg)
+{
+    start_head(arg);
+    check_done(arg);
+}
+
 static void on_remote_prepared(struct remote *remote, void *arg)
 {
     struct launch *launch = arg;
-    struct launch_program *program = program_of(remote, arg);
-    program->prepared = true;
-    if (!launch->failed && launch->head_index >= 0 && program == &launch->agents[launch->head_index]) {
-        launch->touched[launch->head_index] = true;
-        move_to(&launch->head, LAUNCH_STARTING, "");
-        remote_start_head(remote, launch->deadline_ns);
-        return;
-    }
+    program_of(remote, arg)->prepared = true;
+    start_head(launch);
     advance(launch);
 }
 
@@ -386,6 +426,8 @@ static struct launch *make(struct loop *loop, const struct profile *profile, con
     launch->run_id = run_id;
     launch->options = *options;
     launch->deadline_ns = 2 * timeouts.greet_ns;
+    launch->began_ns = clock_now_ns();
+    launch->patience = loop_timer_new(loop, on_patience, launch);
     launch->head_index = -1;
     snprintf(launch->folder, sizeof launch->folder, "%s", folder);
     snprintf(launch->mark, sizeof launch->mark, "%016" PRIx64, run_id);
@@ -418,13 +460,10 @@ struct launch *launch_new(struct loop *loop, const struct profile *profile, cons
     for (int64_t i = 0; i < launch->agent_count && !err; i++)
         if (is_remote(launch, i) && (!options->only_head || i == launch->head_index))
             begin_remote(launch, i);
-    if (!err && launch->head_index < 0) {
-        char kedged[RUNS_PATH];
-        err = prepare_sibling("kedged", kedged, sizeof kedged, why);
-        const char *const argv[] = {kedged, "--folder", launch->folder, NULL};
-        if (!err)
-            err = start_program(&launch->head, argv, on_head, why);
-    }
+    if (!err && !any)
+        err = start_head_here(launch, why);
+    else
+        loop_timer_set(launch->patience, launch->deadline_ns / 8);
     if (err) {
         launch_free(launch);
         return NULL;
@@ -442,6 +481,7 @@ void launch_free(struct launch *launch)
     if (!launch)
         return;
     start_free(launch->head.start);
+    loop_timer_free(launch->patience);
     for (int64_t i = 0; i < launch->agent_count; i++) {
         start_free(launch->agents[i].start);
         remote_free(launch->agents[i].remote);

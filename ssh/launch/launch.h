@@ -6,7 +6,8 @@
  *   → LAUNCH_READY | LAUNCH_FAILED
  *   A host over SSH begins with LAUNCH_PREPARING (ssh/launch/remote.h: login, programs, credentials), which needs no kedged.
  *
- * kedged runs on this machine, or on the host of run.head. The launcher lets go of what it started: killing the console ends
+ * kedged is started when all hosts are prepared, because from then on they have its deadlines to come; a host that does not even answer holds
+ * nobody up. It runs on this machine, or on the host of run.head. The launcher lets go of what it started: killing the console ends
  * nothing.
  */
 #ifndef KEDGE_LAUNCH_LAUNCH_H

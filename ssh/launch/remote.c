@@ -595,6 +595,11 @@ bool remote_fuse(const struct profile *profile, char *out, size_t size)
     return fuse_ns;
 }
 
+bool remote_is_reached(const struct remote *remote)
+{
+    return remote->state != REMOTE_REACHING;
+}
+
 const char *remote_address(const struct remote *remote)
 {
     return remote->address;

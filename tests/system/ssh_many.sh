@@ -1,7 +1,7 @@
 #!/bin/sh
 # 64 hosts, all of them one sshd: looked at and launched in parallel, with bounded memory; one that hangs delays nobody, and when it has
 # failed the others are cleared away; the console is left in less than two seconds while all peers are silent.
-# seconds: 300
+# seconds: 500
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 
@@ -43,15 +43,15 @@ kib=$(awk '{ print $2 }' "$TMP/memory")
 
 # A launch: 63 agents are ready while the first host still hangs; then all of it is taken back.
 many launched "$me@127.0.0.3:$(cat "$TMP/hole")"
-set_key "$TMP/launched.ini" run.timeout 40s
+set_key "$TMP/launched.ini" run.timeout 90s
 "$O/kedge" run "$TMP/launched.ini" --detach >"$TMP/out" 2>&1 </dev/null &
 run=$!
 all_ready() { [ "$(grep -c '^agent@n[0-9]* is ready' "$TMP/out")" = 63 ]; }
-wait_for 39 all_ready || fail "$(grep -c '^agent@n[0-9]* is ready' "$TMP/out") of 63 agents are ready: $(tail -n 5 "$TMP/out")"
+wait_for 89 all_ready || fail "$(grep -c '^agent@n[0-9]* is ready' "$TMP/out") of 63 agents are ready: $(tail -n 5 "$TMP/out")"
 kib=$(awk '/VmHWM/ { print $2 }' /proc/$run/status)
 [ -n "$kib" ] && [ "$kib" -lt 800000 ] || fail "memory for launching 64 hosts: $kib KiB; $(tail -n 5 "$TMP/out")"
 wait $run
-[ $? = 3 ] && tail -n 1 "$TMP/out" | grep -q 'host n1 does not answer: nothing for 40.0 s while connecting' || fail "launch: $(tail -n 5 "$TMP/out")"
+[ $? = 3 ] && tail -n 1 "$TMP/out" | grep -q 'host n1 does not answer: nothing for 1 m 30 s while connecting' || fail "launch: $(tail -n 5 "$TMP/out")"
 nothing_left launched && nothing_on one launched || fail "after a launch that failed: $(tail -n 5 "$TMP/out")"
 
 # All are silent: leaving takes a moment.

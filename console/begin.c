@@ -27,7 +27,7 @@ struct beginning {
     const struct style *style;
     bool quiet; /* JSON lines only */
     bool done;
-    bool accept_new, screen;
+    bool accept_new, screen, signals_taken;
     struct ask *ask;              /* NULL = nobody is here */
     bool touched[PROFILE_HOSTS];  /* something may live there */
     struct why why;
@@ -200,6 +200,9 @@ static int revive(struct loop *loop, const char *folder, const char *run, struct
     int code = draft_read_quietly(path, profile, &beginning->why);
     if (!code)
         code = runs_read_id(folder, &run_id, &beginning->why);
+    if (!code)
+        code = take_signals(loop, &beginning->why);
+    beginning->signals_taken = true;
     if (!code) {
         printf("the scheduler of %s is not there, its processes are: starting a new one\n", run);
         code = start_programs(loop, profile, folder, run_id, true, beginning);
@@ -263,7 +266,8 @@ int begin_attach(const struct args *args, const struct style *style)
         return screen_once(args->words[0], args, style);
     beginning.screen = screen_is_wanted(args, style); /* it shows the record of a run that is over, too */
     struct loop *loop = loop_new(&beginning.why);
-    if (!loop || take_signals(loop, &beginning.why) != 0 || place_find(loop, args->words[0], &place, &beginning.why) != 0) {
+    /* While we only look, nothing has begun: a signal ends us as any program, whatever does not answer. */
+    if (!loop || place_find(loop, args->words[0], &place, &beginning.why) != 0) {
         code = visit_fail(&beginning.why);
     } else if (!place.far) {
         code = join_here(loop, &place, &beginning);
@@ -272,6 +276,8 @@ int begin_attach(const struct args *args, const struct style *style)
         if (code < 0)
             code = revive(loop, place.folder, place.run, &beginning);
     }
+    if (!code && !beginning.signals_taken && take_signals(loop, &beginning.why) != 0)
+        code = visit_fail(&beginning.why);
     if (!code)
         code = follow(loop, &place, args, false, style);
     if (loop)

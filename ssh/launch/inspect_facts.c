@@ -238,7 +238,7 @@ char *inspect_measure_script(const char *way, const char *address, unsigned seco
         "my $k=sysread($c,$b,$n-$g<65536 ? $n-$g : 65536) or exit 1; $g+=$k; ($m,$f)=(time,$g) if !$m && $g>=$n/2 } "
         "my $e=time-$m; $r=sprintf(\"%%.0f\",($n-$f+1)/($e>1e-6 ? $e : 1e-6)); put(\"$r\\n\") } return $r } "
         "if ($w eq \"listen\") { setsockopt($s,SOL_SOCKET,SO_REUSEADDR,1); my $i=0; until (bind($s,sockaddr_in($p,$a))) { "
-        "$i++<40 or do { print \"error $!\\n\"; exit }; select(undef,undef,undef,.1) } listen($s,5); my ($q)=sockaddr_in(getsockname($s)); print \"port $q\\n\"; my $f=\"\"; vec($f,0,1)=1; vec($f,fileno($s),1)=1; "
+        "$i++<150 or do { print \"error $!\\n\"; exit }; select(undef,undef,undef,.1) } listen($s,5); my ($q)=sockaddr_in(getsockname($s)); print \"port $q\\n\"; my $f=\"\"; vec($f,0,1)=1; vec($f,fileno($s),1)=1; "
         "select($f,undef,undef,$t)>0 and vec($f,fileno($s),1) or exit; accept($c,$s); setsockopt($c,6,1,1); put(\"kedge\\n\"); "
         "for (;;) { my $o=line(); if ($o eq \"p\") { put(\"p\\n\") } elsif ($o eq \"u\") { take() } else { give(); exit } } } "
         "connect($s,sockaddr_in($p,$a)) or do { print STDERR \"$!\\n\"; exit 1 }; $c=$s; setsockopt($c,6,1,1); "

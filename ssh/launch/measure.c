@@ -12,7 +12,7 @@
 #include "ssh/session/exec.h"
 
 #define AT_ONCE 8
-#define TAKES_S 20 /* at most, for the scripts; both directions and the pings of a slow road */
+#define TAKES_S 40 /* at most, for the scripts: a listener that waits for its port, both directions and the pings of a slow road */
 
 struct running {
     struct measure *measure;

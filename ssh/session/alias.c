@@ -15,7 +15,7 @@
 #include "ssh/base/text.h"
 
 #define SSH_WORDS_BYTES (128 * 1024)
-#define SSH_DEADLINE_NS (5 * CLOCK_SECOND)
+#define SSH_DEADLINE_NS (15 * CLOCK_SECOND)
 
 static const char *home_folder(void)
 {

@@ -18,6 +18,7 @@ use_host "$TMP/far.ini" b two
 # through with a phase before a line of it is printed: then they are killed after the start.
 breaks() {
     rm -rf "$TMP/ssh/two/home/.local/share"
+    : >"$TMP/out" # what the one before said is not what this one says
     timeout 100 "$O/kedge" run "$TMP/far.ini" --detach >"$TMP/out" 2>&1 </dev/null &
     run=$!
     wait_for 60 grep -q "^b: $1\\|^agent@b is ready" "$TMP/out" || fail "never $1: $(cat "$TMP/out")"
@@ -33,7 +34,7 @@ breaks() {
     nothing_left far && nothing_on "one two" far || fail "broken while $1: $(cat "$TMP/out")"
     echo "$1: $status" >>"$TMP/phases"
 }
-for phase in looking "sending programs" "verifying programs" "delivering credentials" prepared; do breaks "$phase"; done
+for phase in "\(greeting\|logging in\)" looking "sending programs" "verifying programs" "delivering credentials" prepared; do breaks "$phase"; done
 grep -q '^looking: 0$' "$TMP/phases" && grep -q '^sending programs: 0$' "$TMP/phases" || fail "a break was not mended: $(cat "$TMP/phases")"
 
 # A half-pushed folder is finished; locks that nobody holds and the lock of a process that is another one now stop nobody.

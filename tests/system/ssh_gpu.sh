@@ -1,7 +1,7 @@
 #!/bin/sh
 # "Stopped" is said when the memory of the GPUs is seen free, on hosts and here, with or without an agent that lives by then; a GPU that stays full
 # is named. There is no GPU: nvidia-smi is one of the test's own, whose numbers stand in a file.
-# seconds: 200
+# seconds: 500
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Roads that stand say nothing about a login: while a console watches, hosts are logged in to anew. Keys that are taken away, a listener that is
 # gone and a table of sessions that is full are noticed, said once and shown, while the run trains on; and so is their end.
-# seconds: 300
+# seconds: 700
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 
 host one 127.0.0.2
 host two 127.0.0.3
-profile far run.steps=100000 run.timeout=1s
+profile far run.steps=100000 run.timeout=3s
 use_host "$TMP/far.ini" a one
 use_host "$TMP/far.ini" b two
 # Each has keys of its own, so that one of them can lose them.

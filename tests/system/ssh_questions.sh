@@ -3,7 +3,7 @@
 # about it, a code that answers a number which is another one each time, and shown. Right answers let us in, also behind a key; wrong ones are three
 # tries; nobody here is a refusal at once; and nothing is stored. Its service is seen by that sshd
 # alone (a mount namespace): as root only.
-# seconds: 300
+# seconds: 600
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 

@@ -2,7 +2,7 @@
 # kedge check and the roads of the plan: each pair of hosts that it joins is measured once, both ways, and compared with what a step needs; a
 # slow road and an uplink that is less than its profile says are named, and so are two hosts that no road can join. A C library that is too old is
 # refused with both versions, by check and by run; a host that boots is waited for; interface, GPU and open files are those of the host.
-# seconds: 300
+# seconds: 600
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 command -v perl >/dev/null || skip "no perl here; roads would have been measured"

@@ -190,9 +190,14 @@ uint64_t plan_adapter_parameters(const struct profile *p, int64_t layers)
     return sum * (uint64_t)layers;
 }
 
+static int64_t still_layers(const struct profile *p, const struct plan_stage *stage)
+{
+    return least(most(p->frozen - stage->first_layer, 0), stage->layers);
+}
+
 uint64_t plan_still_parameters(const struct profile *p, const struct plan_stage *stage)
 {
-    int64_t still = least(most(p->frozen - stage->first_layer, 0), stage->layers);
+    int64_t still = still_layers(p, stage);
     if (!still || p->lora_rank)
         return plan_adapter_parameters(p, still);
     return (uint64_t)still * layer_parameters(p) + (stage->stage == 0 ? (uint64_t)(p->hidden * p->vocabulary) : 0);
@@ -227,7 +232,8 @@ uint64_t plan_activation_bytes(const struct profile *p, const struct plan_stage 
     uint64_t layer = bytes * ((query + 2 * key) + query + hidden + 2 * (uint64_t)p->ffn) + 4 * (uint64_t)p->heads;
     if (p->qk_norm)
         layer += 4 * (query + key + (uint64_t)(p->heads + p->kv_heads));
-    uint64_t set = layers * layer + 4 * hidden + (layers - 1) * bytes * hidden;
+    uint64_t still = (uint64_t)still_layers(p, stage), places = layers - still + (still > 0); /* layers that stay share one */
+    uint64_t set = places * layer + 4 * hidden + (layers - 1) * bytes * hidden;
     if (!p->recompute)
         return rows * slots * set;
     return rows * (stage->stage == 0 ? set : set - 4 * hidden + slots * 4 * hidden);

@@ -97,6 +97,7 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
     *alone = *p;
     alone->stages = 1;
     alone->recompute = false;
+    alone->frozen = 0; /* it computes the gradients of all layers */
     anchor->snapshot_bytes = 2 * trained;
     bool corrects = profile_corrects(p) && p->anchor_filter != ANCHOR_SHRINK;
     anchor->basis_bytes = corrects ? bytes * (uint64_t)p->layers : 0;

@@ -392,6 +392,11 @@ static int64_t floats_for(int64_t count, int64_t share)
     return (count + share - 1) / share;
 }
 
+int64_t carve_place(const struct stage_shape *shape, int64_t layer)
+{
+    return layer < shape->still ? 0 : layer - shape->still + (shape->still > 0);
+}
+
 void carve_activations(const struct stage_shape *shape, struct carve_activations *a)
 {
     const struct model_shape *m = &shape->model;
@@ -420,7 +425,7 @@ void carve_activations(const struct stage_shape *shape, struct carve_activations
     a->inverse = m->qk_norm ? take(&end, rows * (m->heads + m->kv_heads)) : CARVE_NONE;
     a->layer_stride = shape->frozen ? 0 : end; /* without a backward nobody asks for a layer's things again */
 
-    size_t set = a->layer + (shape->frozen ? end : (size_t)shape->layers * end);
+    size_t set = a->layer + (shape->frozen ? end : (size_t)(carve_place(shape, shape->layers - 1) + 1) * end);
     a->sets_stride = shape->recompute ? 0 : set;
     a->floats = a->sets + (shape->recompute ? set : (size_t)shape->slots * set);
 }

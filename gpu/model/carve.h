@@ -101,6 +101,8 @@ void carve_entry(const struct carve_tensor *tensor, struct safetensors_entry *en
 size_t carve_moment_bytes(enum stage_moments moments, size_t floats, int tensors);
 size_t carve_word_bytes(const struct stage_shape *shape, const struct carve_weights *weights); /* of the copy in bf16 */
 void carve_activations(const struct stage_shape *shape, struct carve_activations *activations);
+/* Which place within a set is layer i's: those that stay as they are share the first, since nothing of them is asked for again. */
+int64_t carve_place(const struct stage_shape *shape, int64_t layer);
 void carve_scratch(const struct stage_shape *shape, struct carve_scratch *scratch);
 
 #endif

@@ -173,7 +173,7 @@ struct layer stage_layer(const struct stage *stage, int slot, int64_t index)
     size_t offset = at->first_layer + (size_t)index * at->layer_stride;
     const struct model_shape *m = &stage->shape.model;
     size_t place = stage->work.vectors;
-    float *a = set_of(stage, slot) + kept->layer + (size_t)index * kept->layer_stride;
+    float *a = set_of(stage, slot) + kept->layer + (size_t)carve_place(&stage->shape, index) * kept->layer_stride;
     struct layer layer = {
         .norm1 = vector_at(stage, offset + at->norm1, m->hidden, &place), .norm2 = vector_at(stage, offset + at->norm2, m->hidden, &place),
         .qkv_weight = weight_at(stage, offset + at->qkv), .o_weight = weight_at(stage, offset + at->o),

@@ -474,6 +474,7 @@ static void layers_at_the_beginning_may_stay(void **state)
         uint64_t spared = learns.gradients - stays_so.gradients, wanted = (uint64_t)rows[r].still * layer + table;
         assert_true(spared >= wanted && spared < wanted + gaps * (uint64_t)rows[r].still && learns.weights == stays_so.weights);
         assert_int_equal(learns.optimizer - stays_so.optimizer, 2 * spared);
+        assert_true(rows[r].still > 1 ? stays_so.activations < learns.activations : stays_so.activations == learns.activations);
         for (int i = 0; i < 2; i++) {
             shape.still = i ? rows[r].still : 0;
             stages[i] = open_stage(&shape, 3);

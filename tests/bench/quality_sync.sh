@@ -104,7 +104,7 @@ for line in open(sys.argv[1]):
             sys.exit(name + ': ' + line)
 times = sorted(sent)
 total = sent[times[-1]] - (0 if full else 2 * parameters)
-most = max([sent[b] - sent[a] for a, b in zip(times[:-1], times[1:-1])] + [0])
+most = max([sent[b] - sent[a] for a, b in zip(times, times[1:]) if full or sent[b] <= total] + [0])
 print('%s,%s,%d,%d,%.1f' % (name, ','.join('%.4f' % losses[s] for s in sorted(losses)), total / steps, most, 4 * parameters * steps / total))
 PYTHON
 }

@@ -413,9 +413,10 @@ static const struct field rows[] = {
      .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_scale),
      .help = "Unit of anchor.tau: 1 (as published, with tau = 0.001); the root mean square of the anchor's singular values; "
              "or the gradient's own noise, from two halves of the batch."},
-    {.section = "anchor", .key = "norm", .type = FIELD_CHOICE, .unit = "", .choices = norms, .initial = "free",
+    {.section = "anchor", .key = "norm", .type = FIELD_CHOICE, .unit = "", .choices = norms, .initial = "gradient",
      .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_norm),
-     .help = "Norm of a matrix's gradient after its correction: what it is, what it was, or what it was without its noise."},
+     .help = "Norm of a matrix's gradient after its correction: what it is, what it was, or what it was without its noise. A filter that only "
+             "damps makes steps shorter where it is left free."},
     {.section = "anchor", .key = "rank", .type = FIELD_INTEGER, .unit = "directions", .minimum = 1, .maximum = 504,
      .initial = "64", .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_rank),
      .help = "Directions of a matrix that the anchor tells."},

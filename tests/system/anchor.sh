@@ -2,7 +2,7 @@
 # The anchor as a process: snapshots come whole, its directions are used at the step that anchor.staleness says, gradients are corrected and the
 # model learns; with mix 0 every loss is the same bits as without an anchor; nobody waits for one that stands still or dies, and the next one
 # takes its place; its knob, its commands, its lifeboat; two replicas.
-# seconds: 300
+# seconds: 400
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have looked at what the anchor says"
 

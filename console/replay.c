@@ -89,6 +89,15 @@ static void show_host(const struct view *view, uint64_t wall_ms, struct state_ho
     host->heard_ns = view->now_ns;
 }
 
+/* Rates are kept by the second; why a road was held, and how long its way was, is not. */
+static void show_road(const struct view *view, size_t number, struct state_road *road)
+{
+    road->row.bytes_per_second = trail_get(history_rate(&view->history, number), view->frozen_tick, 0);
+    road->row.hold_reasons = 0;
+    road->row.queued_bytes = road->row.rtt_ns = 0;
+    road->heard_ns = view->now_ns;
+}
+
 /* ---- the anchor ---- */
 
 static void show_anchor(const struct view *view, uint64_t wall_ms, struct state *state)
@@ -124,12 +133,15 @@ void replay_begin(struct replay *replay, struct view *view)
     if (!replay->on)
         return;
     state->processes = copy_of(state->processes, state->process_count, sizeof *state->processes);
+    state->roads = copy_of(state->roads, state->road_count, sizeof *state->roads);
     state->hosts = copy_of(state->hosts, state->host_count, sizeof *state->hosts);
     show_run(view, &state->run);
     for (size_t i = 0; i < state->process_count; i++)
         show_process(view, &state->processes[i]);
     for (size_t i = 0; i < state->host_count; i++)
         show_host(view, wall_ms, &state->hosts[i]);
+    for (size_t i = 0; i < state->road_count; i++)
+        show_road(view, i, &state->roads[i]);
     if (state->has_anchor)
         show_anchor(view, wall_ms, state);
 }
@@ -139,6 +151,7 @@ void replay_end(struct replay *replay, struct view *view)
     if (!replay->on)
         return;
     mem_free(view->state.processes);
+    mem_free(view->state.roads);
     mem_free(view->state.hosts);
     view->state = replay->live;
 }

@@ -104,7 +104,7 @@ void waterfall_waiting(const struct view *view, const struct wire_process_row *p
     char share[WORDS];
     out[0] = '\0';
     if (!is_nothing(step, worst) && step->step_ns)
-        snprintf(out, size, "%s%s%s, %s of the step", parts[worst].name, *peer ? " from " : "", peer,
+        snprintf(out, size, "waits for %s%s%s, %s of the step", parts[worst].name, *peer ? " from " : "", peer,
                  words_percent(&view->style, (double)wait_of(step, worst) / (double)step->step_ns, share, sizeof share));
 }
 

@@ -192,7 +192,7 @@ const struct history_step *history_find(const struct history *history, const cha
 
 static bool is_of_then(uint64_t told_ms, uint64_t wall_ms)
 {
-    return told_ms <= wall_ms + 1000 && told_ms + STATE_MS > wall_ms; /* a step ends within the second that is kept next */
+    return told_ms <= wall_ms && told_ms + STATE_MS > wall_ms; /* a second old at most, while the journal is written; never newer */
 }
 
 const struct wire_host *history_host(const struct history *history, const char *host, uint64_t wall_ms)

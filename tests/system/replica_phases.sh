@@ -3,7 +3,7 @@
 # from outside is a few steps old at most; a round is sent every 40 steps. Idle: no round is under way. Sending: a contribution takes as long
 # as tens of steps. Ready: all have all of it, and it is applied much later. The others go on, agree, learn; the dead one comes back. A machine
 # on which a step is seen too late has two more tries.
-# seconds: 240
+# seconds: 480
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have killed replicas"
 

@@ -35,7 +35,7 @@ use_host "$TMP/here.ini" b two
 profile there run.steps=100000 run.timeout=5s run.head=a run.listen=127.0.0.2:0
 use_host "$TMP/there.ini" a one
 use_host "$TMP/there.ini" b two
-for phase in '^b: \(connecting\|greeting\|logging in\)' '^b: looking' '^b: sending programs' '^b: verifying' '^b: delivering' '^b: prepared' '^agent@. is ready'; do
+for phase in '^b: \(connecting\|greeting\|logging in\)' '^b: looking' '^b: sending programs' '^b: delivering' '^b: prepared' '^agent@. is ready'; do
     rm -rf "$TMP/ssh/two/home/.local/share"
     killed here "$phase"
 done

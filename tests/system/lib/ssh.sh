@@ -41,8 +41,8 @@ begin_sshd() {
 }
 # end_sshd NAME : the listener only; sessions live on
 end_sshd() { kill "$(cat "$TMP/ssh/$1/pid")"; wait "$(cat "$TMP/ssh/$1/pid")" 2>/dev/null; }
-# end_sessions NAME : KILL what the listener has forked, in whatever phase
-end_sessions() { for pid in $(pgrep -P "$(cat "$TMP/ssh/$1/pid")"); do kill -9 $(pgrep -P "$pid") "$pid" 2>/dev/null; done; }
+# end_sessions NAME : KILL what the listener has forked, in whatever phase; parents first: a shell that dies before its sshd would be reported by it
+end_sessions() { for pid in $(pgrep -P "$(cat "$TMP/ssh/$1/pid")"); do kill -9 "$pid" $(pgrep -P "$pid") 2>/dev/null; done; }
 print_of() { ssh-keygen -lf "$TMP/ssh/$1/key.pub" | awk '{ print $2 }'; }
 login_of() { echo "$me@$(cat "$TMP/ssh/$1/address"):$(cat "$TMP/ssh/$1/port")"; }
 host_folder() { echo "$TMP/ssh/$1/home/.local/state/kedge/$2"; }

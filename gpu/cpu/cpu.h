@@ -2,7 +2,7 @@
  * The CPU backend: the device, and the entries of its op table by file. What each op means is said in gpu/math/ops.h.
  *
  *   cpu.c        the device: memory, threads, scratch, the table     vector.c  plain arrays and AdamW      layer.c  norm,
- * rope, … gemm.c       matrix products by oneDNN                           attention.c, amx.c                    mask.c,
+ * rope, … gemm.c       matrix products: by oneDNN, amx_product.c          attention.c, amx.c                    mask.c,
  * pack.c  boundaries kernels_*.c  the inner loops, once per instruction set; the files above only share them out to threads
  *
  * A device belongs to one thread at a time (the worker's compute thread).

@@ -1,7 +1,7 @@
 /*
- * Matrix products by oneDNN: dnnl_sgemm and its like for bf16, which are the same in oneDNN 2.x and 3.x, and row-major as we are; and
- * primitives where they are faster (product.c). No header declares the second one, so a
- * library without it must do: products of bf16 are then made in fp32, as on a processor that has no instruction for them.
+ * Matrix products: on the matrix unit where there is one and they are large enough (amx_product.c), else by oneDNN: dnnl_sgemm and its
+ * like for bf16, which are the same in oneDNN 2.x and 3.x, and row-major as we are; and primitives where they are faster (product.c).
+ * No header declares the second one, so a library without it must do: products of bf16 are then made in fp32, as on a processor that has no instruction for them.
  *
  * oneDNN divides the work by the calling thread's OpenMP setting, so that is set before each call; then the division, and
  * with it the order of every sum, depends on the shape and the number of threads alone.

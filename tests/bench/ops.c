@@ -14,6 +14,8 @@
 
 struct bench {
     struct rig rig;
+    int threads;
+    struct device *device; /* another one than the rig's */
     double memcpy_bytes_per_second; /* one thread */
     double matmul_per_second;       /* best floating-point operations */
     void (*run)(struct bench *bench);
@@ -86,6 +88,58 @@ static void bench_matmul(struct bench *bench, int64_t rows, int64_t out, int64_t
         say(speed * 1e-9, "GFLOP/s", 0, NULL, "matmul.%s %lldx%lldx%lld", products[i].name, (long long)rows, (long long)out,
             (long long)in);
     }
+}
+
+/* Products of a layer of step.c's model and of its head, both ways, of fp32 and of bf16, beside oneDNN. */
+static void run_product(struct bench *bench)
+{
+    int64_t m = bench->m, n = bench->n, k = bench->k, lda = bench->flags & 1 ? m : k, ldb = bench->flags & 2 ? k : n;
+    bool turn_a = bench->flags & 1, turn_b = bench->flags & 2, accumulate = bench->flags & 4;
+    const struct ops *ops = bench->rig.ops;
+    struct device *device = bench->device ? bench->device : bench->rig.device;
+    if (bench->flags & 8)
+        ops->matmul_half(device, bench->c, (uint16_t *)bench->a, (uint16_t *)bench->b, m, n, k, lda, ldb, n, turn_a, turn_b,
+                         accumulate);
+    else
+        ops->matmul(device, bench->c, bench->a, bench->b, m, n, k, lda, ldb, n, turn_a, turn_b, accumulate);
+}
+
+/* The fastest of several runs in turn: ours, and oneDNN's on a device of its own. */
+static double in_turn(struct bench *bench, struct device *onednn, double *bare)
+{
+    double best[2] = {1e30, 1e30}, total = 0;
+    for (int i = 0; i < 8 || (total < 0.8 && i < 1000); i++) {
+        bench->device = i % 2 ? onednn : NULL;
+        uint64_t start = clock_now_ns();
+        run_product(bench);
+        double seconds = (double)(clock_now_ns() - start) * 1e-9;
+        best[i % 2] = seconds < best[i % 2] ? seconds : best[i % 2];
+        total += seconds;
+    }
+    *bare = best[1];
+    return best[0];
+}
+
+static void bench_products(struct bench *bench)
+{
+    static const int64_t linears[][3] = {{4096, 1024, 512}, {4096, 2816, 512}, {4096, 512, 1408}, {524, 32000, 512}};
+    struct rig onednn;
+    rig_open(&onednn, rig_onednn(), bench->threads);
+    for (int i = 0; i < 24; i++) {
+        const int64_t *linear = linears[i / 6], rows = linear[0], out = linear[1], in = linear[2];
+        static const char *const names[] = {"forward", "dx", "dw"};
+        const int64_t sides[3][3] = {{rows, out, in}, {rows, in, out}, {out, in, rows}};
+        static const int flags[] = {2, 0, 1 | 4};
+        int way = i % 3;
+        bench->m = sides[way][0];
+        bench->n = sides[way][1];
+        bench->k = sides[way][2];
+        bench->flags = flags[way] | (i % 6 < 3 ? 0 : 8);
+        double bare, seconds = in_turn(bench, onednn.device, &bare);
+        say(2e-9 * (double)(rows * out * in) / seconds, "GFLOP/s", bare / seconds, "oneDNN", "product.%s %s %lldx%lldx%lld", names[way],
+            i % 6 < 3 ? "fp32" : "bf16", (long long)rows, (long long)out, (long long)in);
+    }
+    rig_close(&onednn);
 }
 
 static void run_choose(struct bench *bench)
@@ -234,7 +288,8 @@ int main(int count, char **arguments)
 {
     enum { FLOATS = 16 << 20 };
     struct bench bench = {0};
-    rig_open(&bench.rig, NULL, count > 1 ? (int)strtol(arguments[1], NULL, 10) : 0);
+    bench.threads = count > 1 ? (int)strtol(arguments[1], NULL, 10) : 0;
+    rig_open(&bench.rig, NULL, bench.threads);
     printf("%s\n", bench.rig.label);
     bench.a = rig_noise(&bench.rig, FLOATS, 1, 1);
     bench.b = rig_noise(&bench.rig, FLOATS, 2, 1);
@@ -246,6 +301,7 @@ int main(int count, char **arguments)
     bench_matmul(&bench, 1024, 256, 688);
     bench_matmul(&bench, 2048, 2048, 2048);
     bench_matmul(&bench, 128, 256, 256);
+    bench_products(&bench);
     bench_mask(&bench, 256, 1);
     bench_mask(&bench, 256, 32);
     bench_mask(&bench, 2048, 32);

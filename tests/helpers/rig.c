@@ -68,6 +68,15 @@ int rig_isas(const char *names[RIG_ISAS])
     return count;
 }
 
+const char *rig_onednn(void)
+{
+    const char *names[RIG_ISAS];
+    int count = rig_isas(names);
+    while (count > 1 && strcmp(names[count - 1], "amx") == 0)
+        count--;
+    return names[count - 1];
+}
+
 void rig_open(struct rig *rig, const char *isa, int threads)
 {
     struct why why = {0};

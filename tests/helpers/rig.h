@@ -23,6 +23,8 @@ const struct ops *rig_ops(void);
 const char *rig_folder(void);
 /* Names of the instruction sets that run here; returns their number. */
 int rig_isas(const char *names[RIG_ISAS]);
+/* The best of them whose matrix products are oneDNN's alone, for benches that compare with it. */
+const char *rig_onednn(void);
 
 void rig_open(struct rig *rig, const char *isa, int threads);
 void rig_close(struct rig *rig);

@@ -5,6 +5,8 @@
  */
 #include "gpu/cpu/amx.h"
 
+enum { AHEAD = 2 * AMX_DEPTH }; /* depth that is fetched before it is wanted: panels are too narrow for the processor to guess */
+
 /* A tile while it is made: [word][16] registers. */
 struct tile {
     __m512i lines[AMX_WORDS][AMX_TILE];
@@ -41,10 +43,13 @@ static inline void load_rows(struct tile *tile, const struct amx_operand *o, int
         uint32_t used = row + i < o->rows ? mask : 0;
         int64_t at = row + i < o->rows ? (row + i) * o->stride + first : 0;
         if (o->half) {
+            _mm_prefetch((const char *)((const uint16_t *)o->x + at + AHEAD), _MM_HINT_T0);
             tile->lines[0][i] = _mm512_maskz_loadu_epi16(used, (const uint16_t *)o->x + at);
             continue;
         }
         const float *x = (const float *)o->x + at;
+        _mm_prefetch((const char *)(x + AHEAD), _MM_HINT_T0);
+        _mm_prefetch((const char *)(x + AHEAD + AMX_TILE), _MM_HINT_T0);
         __m512 low = _mm512_maskz_loadu_ps((__mmask16)used, x), high = _mm512_maskz_loadu_ps((__mmask16)(used >> 16), x + AMX_TILE);
         split(tile, i, low, high, words);
     }
@@ -62,10 +67,14 @@ static inline void load_pairs(struct tile *tile, const struct amx_operand *o, in
         __mmask16 low_mask = one ? mask : 0, high_mask = two ? mask : 0;
         if (o->half) {
             const uint16_t *x = o->x;
+            _mm_prefetch((const char *)(x + low_at + AHEAD * o->stride), _MM_HINT_T0);
+            _mm_prefetch((const char *)(x + high_at + AHEAD * o->stride), _MM_HINT_T0);
             __m256i low = _mm256_maskz_loadu_epi16(low_mask, x + low_at), high = _mm256_maskz_loadu_epi16(high_mask, x + high_at);
             tile->lines[0][i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
         } else {
             const float *x = o->x;
+            _mm_prefetch((const char *)(x + low_at + AHEAD * o->stride), _MM_HINT_T0);
+            _mm_prefetch((const char *)(x + high_at + AHEAD * o->stride), _MM_HINT_T0);
             split(tile, i, _mm512_maskz_loadu_ps(low_mask, x + low_at), _mm512_maskz_loadu_ps(high_mask, x + high_at), words);
         }
         for (int w = 0; w < words; w++)

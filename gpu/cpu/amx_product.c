@@ -14,7 +14,8 @@
 #include "gpu/cpu/threads.h"
 
 enum {
-    BLOCK_DEPTH = 512,      /* multiple of AMX_DEPTH; part of how sums round */
+    BLOCK_DEPTH = 512,      /* about that, in equal parts: each of them reads and writes c */
+    ROUNDS = 4,             /* least number of shares of a thread: the last ones come out even */
     OWN_PANELS = 8,         /* these and their part of c stay in a second-level cache while the shared side passes */
     SHARED_WORDS = 4 << 20, /* 8 MiB */
 };
@@ -168,7 +169,8 @@ static int64_t panel_words(const struct amx_operand *operand, int64_t depth)
 struct plan {
     bool shares_a;
     const struct amx_operand *mine, *theirs;
-    int64_t rows, depth;     /* most of the shared side that is packed at a time; depth is a multiple of BLOCK_DEPTH */
+    int64_t block;           /* depth that is added up in tiles before c is touched: part of how sums round */
+    int64_t rows, depth;     /* most of the shared side that is packed at a time; depth is a multiple of block */
     int64_t panels;          /* most that a thread packs at a time */
     uint16_t *shared, *own;  /* scratch; own of each thread */
     int64_t own_size;
@@ -181,8 +183,8 @@ struct share {
 
 static uint16_t *shared_panel(const struct plan *plan, const struct share *share, int64_t block, int64_t panel)
 {
-    int64_t panels = parts_of(share->rows, AMX_PANEL), depth = smaller(BLOCK_DEPTH, share->depth - block * BLOCK_DEPTH);
-    return plan->shared + panels * panel_words(plan->theirs, block * BLOCK_DEPTH) + panel * panel_words(plan->theirs, depth);
+    int64_t panels = parts_of(share->rows, AMX_PANEL), depth = smaller(plan->block, share->depth - block * plan->block);
+    return plan->shared + panels * panel_words(plan->theirs, block * plan->block) + panel * panel_words(plan->theirs, depth);
 }
 
 /* All tiles of a thread's own panels, from `row` on, and the shared ones. */
@@ -191,8 +193,8 @@ static void multiply_own(const struct product *p, const struct plan *plan, const
 {
     struct amx_setting before;
     amx_begin(&before);
-    for (int64_t block = 0; block * BLOCK_DEPTH < share->depth; block++) {
-        int64_t first = block * BLOCK_DEPTH, depth = smaller(BLOCK_DEPTH, share->depth - first), steps = parts_of(depth, AMX_DEPTH);
+    for (int64_t block = 0; block * plan->block < share->depth; block++) {
+        int64_t first = block * plan->block, depth = smaller(plan->block, share->depth - first), steps = parts_of(depth, AMX_DEPTH);
         int64_t size = panel_words(plan->mine, depth);
         bool accumulate = p->accumulate || share->first + first > 0;
         for (int64_t i = 0; i < panels; i++)
@@ -215,14 +217,17 @@ static void multiply_own(const struct product *p, const struct plan *plan, const
 static struct plan make_plan(struct device *device, const struct product *p)
 {
     struct plan plan = {.shares_a = p->a.rows < p->b.rows};
+    int64_t blocks = (p->depth + BLOCK_DEPTH / 2) / BLOCK_DEPTH;
+    plan.block = parts_of(p->depth, AMX_DEPTH * (blocks ? blocks : 1)) * AMX_DEPTH;
     plan.mine = plan.shares_a ? &p->b : &p->a;
     plan.theirs = plan.shares_a ? &p->a : &p->b;
-    int64_t theirs = panel_words(plan.theirs, BLOCK_DEPTH), shared = parts_of(plan.theirs->rows, AMX_PANEL);
+    int64_t theirs = panel_words(plan.theirs, plan.block), shared = parts_of(plan.theirs->rows, AMX_PANEL);
     int64_t all = parts_of(plan.mine->rows, AMX_PANEL), rounds = parts_of(all, OWN_PANELS * device->threads);
+    rounds = rounds < ROUNDS ? ROUNDS : rounds;
     plan.panels = parts_of(all, rounds * device->threads); /* about the same for each thread */
     plan.rows = smaller(shared, SHARED_WORDS / theirs) * AMX_PANEL;
-    plan.depth = smaller(SHARED_WORDS / (theirs * plan.rows / AMX_PANEL), parts_of(p->depth, BLOCK_DEPTH)) * BLOCK_DEPTH;
-    plan.own_size = plan.panels * panel_words(plan.mine, smaller(BLOCK_DEPTH, p->depth));
+    plan.depth = smaller(SHARED_WORDS / (theirs * plan.rows / AMX_PANEL), parts_of(p->depth, plan.block)) * plan.block;
+    plan.own_size = plan.panels * panel_words(plan.mine, smaller(plan.block, p->depth));
     int64_t shared_size = plan.rows / AMX_PANEL * panel_words(plan.theirs, smaller(plan.depth, p->depth));
     plan.shared = cpu_scratch(device, (size_t)(shared_size + device->threads * plan.own_size) * sizeof *plan.shared);
     plan.own = plan.shared + shared_size;
@@ -240,10 +245,10 @@ static void run(struct device *device, const struct product *p)
                                         .depth = smaller(plan.depth, p->depth - first)};
             const int64_t together = parts_of(share.rows, AMX_PANEL);
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < parts_of(share.depth, BLOCK_DEPTH) * together; i++) {
-                int64_t from = i / together * BLOCK_DEPTH;
+            for (int64_t i = 0; i < parts_of(share.depth, plan.block) * together; i++) {
+                int64_t from = i / together * plan.block;
                 amx_pack_panel(shared_panel(&plan, &share, i / together, i % together), plan.theirs, row + i % together * AMX_PANEL,
-                               first + from, smaller(BLOCK_DEPTH, share.depth - from));
+                               first + from, smaller(plan.block, share.depth - from));
             }
 #pragma omp for schedule(dynamic)
             for (int64_t i = 0; i < panels; i += plan.panels)

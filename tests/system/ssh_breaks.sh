@@ -1,7 +1,7 @@
 #!/bin/sh
 # Connections that break in every phase of a start, noisy shells, stale locks, other people's processes, a key that is revoked while the
 # run goes on: the start goes on or ends with a sentence, and nothing is left; a run needs nobody's connection.
-# seconds: 500
+# seconds: 900
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 
@@ -10,7 +10,7 @@ host two 127.0.0.3 "Banner $TMP/banner"
 echo "*** all activity is recorded ***" >"$TMP/banner"
 # Shells that talk: to whoever starts them.
 printf 'echo "Welcome to your new machine"\necho noise >&2\n' | tee "$TMP/ssh/two/home/.bashrc" >"$TMP/ssh/two/home/.profile"
-profile far run.steps=100000 run.timeout=5s
+profile far run.steps=100000 run.timeout=15s
 use_host "$TMP/far.ini" a one
 use_host "$TMP/far.ini" b two
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # kill -9 of the console in every phase of a start over SSH: either nothing of the run lives, or the next kedge finds it, says how to
 # watch or end it, and stop leaves nothing anywhere.
-# seconds: 400
+# seconds: 900
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 
@@ -13,7 +13,7 @@ killed() {
     : >"$TMP/out" # what the one before said is not what this one says
     "$O/kedge" run "$TMP/$1.ini" --detach >"$TMP/out" 2>&1 </dev/null &
     console=$!
-    wait_for 60 grep -q "$2" "$TMP/out" || fail "$1 was never $2: $(cat "$TMP/out")"
+    wait_for 60 grep -q "$2\|^agent@b is ready" "$TMP/out" || fail "$1 was never $2: $(cat "$TMP/out")"
     kill -9 $console
     wait $console 2>/dev/null
     kedge ls >"$TMP/ls" 2>&1 || fail "ls after $2: $(cat "$TMP/ls")"
@@ -29,10 +29,10 @@ killed() {
     nothing_left "$1" && nothing_on "one two" "$1" || fail "after $2: $(cat "$TMP/stop")"
     echo "$1 $2: $status" >>"$TMP/phases"
 }
-profile here run.steps=100000 run.timeout=5s
+profile here run.steps=100000 run.timeout=15s
 use_host "$TMP/here.ini" a one
 use_host "$TMP/here.ini" b two
-profile there run.steps=100000 run.timeout=5s run.head=a run.listen=127.0.0.2:0
+profile there run.steps=100000 run.timeout=15s run.head=a run.listen=127.0.0.2:0
 use_host "$TMP/there.ini" a one
 use_host "$TMP/there.ini" b two
 for phase in '^b: \(connecting\|greeting\|logging in\)' '^b: looking' '^b: sending programs' '^b: delivering' '^b: prepared' '^agent@. is ready'; do

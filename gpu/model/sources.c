@@ -1,5 +1,6 @@
 #include "gpu/model/sources.h"
 
+#include <errno.h>
 #include <glob.h>
 #include <sys/stat.h>
 
@@ -84,9 +85,10 @@ static int keep_files(const char *label, struct sources *sources, struct why *wh
         struct source source = sources->rows[i];
         struct stat status;
         bool wanted = false;
-        if (err == 0 && stat(source.path, &status) != 0)
+        bool there = stat(source.path, &status) == 0;
+        if (err == 0 && !there && (source.named || errno != ENOENT)) /* a link to nowhere that a pattern matches is no file */
             err = why_errno(why, "%s%s", label, source.path);
-        else if (err == 0)
+        else if (err == 0 && there)
             err = look_at(label, &source, &status, &wanted, why);
         if (err || !wanted || seen_before(sources, &status)) {
             mem_free(source.path);

@@ -70,6 +70,7 @@ static void files_are_sorted_and_linked_ones_count_once(void **state)
     write_file("d", "", 0);
     assert_int_equal(symlink("a", place_file(&place, "0-soft")), 0); /* sorts before a: counts under this name */
     assert_int_equal(link(from, hard), 0);
+    assert_int_equal(symlink("nowhere", place_file(&place, "dangling")), 0); /* a pattern may match it: it is no file */
     assert_int_equal(mkdir(place_file(&place, "folder"), 0700), 0);
     assert_int_equal(open_data("@/* @/b \t@/a", 0, &data, &why), 0);
     assert_int_equal(data_train_tokens(data), 7);
@@ -100,6 +101,7 @@ static void what_cannot_be_read_is_named(void **state)
         {"@/none", "none matches no file", ERR_ABSENT}, {"@/a @/*.txt", "*.txt matches no file", ERR_ABSENT},
         {"@/folder", "folder/*", ERR_INVALID},       {"@/fold*", "names no file", ERR_ABSENT},
         {"@/empty", "is empty", ERR_INVALID},        {"@/dangling", "dangling", ERR_ABSENT},
+        {"@/dang*", "names no file", ERR_ABSENT},
         {"/dev/null", "not a file", ERR_INVALID},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

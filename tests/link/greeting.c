@@ -227,7 +227,9 @@ static void other_version(void **state)
     struct frame_header header = header_of(WIRE_HELLO, 30);
     uint8_t payload[30] = {WIRE_VERSION + 1}; /* and nothing else is as we know it */
     write_frame(&header, payload, sizeof payload);
-    assert_ended(ERR_REFUSED, "the HELLO has version 2 of the language, this program speaks 1");
+    char words[100];
+    snprintf(words, sizeof words, "the HELLO has version %d of the language, this program speaks %d", WIRE_VERSION + 1, WIRE_VERSION);
+    assert_ended(ERR_REFUSED, words);
 }
 
 static void incarnation_may_not_change(void **state)

@@ -152,7 +152,7 @@ static int cell(int row, int column, char *out, size_t size, void *arg)
 
 /* ---- the spectrum of one of them ---- */
 
-#define SPECTRUM_COLUMNS 53 /* of the table to its left */
+#define SPECTRUM_COLUMNS 57 /* of the table to its left, however long its numbers are */
 #define DECADES 3           /* from the strongest down */
 
 /* The layers that spectra are known of: 0 = none. */

@@ -30,6 +30,12 @@ changed() { # WORDS COMMAND...
     grep -q "$words" "$TMP/out" || fail "$*: $(cat "$TMP/out")"
 }
 
+kill_scheduler() { # and it is gone before anybody looks for it
+    scheduler=$(cut -d ' ' -f 1 "$(run_folder sea)/kedged.lock")
+    kill -9 "$scheduler"
+    wait_for 10 gone "$scheduler" || fail "kedged outlives kill -9"
+}
+
 profile sea run.steps=100000 replicas.count=2 train.micro_batches=1 train.evaluate_every=40 sync.every=6 anchor.host=d anchor.every=8 \
     anchor.staleness=8 anchor.limit=30 anchor.rank=8
 printf '[host c]\nkind = local\nspare = yes\nthreads = 1\n[host d]\nkind = local\nthreads = 1\n' >>"$TMP/sea.ini"
@@ -56,7 +62,7 @@ wait_for 60 learnt || fail "it does not learn: $(kedge status sea)"
 ! happened 'replica-starts' || fail "a replica of a drained host is started: $(events_of sea | tail -n 20)"
 
 # Another scheduler leaves it drained.
-kill -9 "$(cut -d ' ' -f 1 "$(run_folder sea)/kedged.lock")"
+kill_scheduler
 "$O/kedge" attach sea >"$TMP/attach" 2>&1 &
 watcher=$!
 adopted() { happened '^warn adopt '; }
@@ -75,7 +81,7 @@ changed "host c has taken the place of host a: replica 0" replace sea a c
 [ "$(use_of a) $(use_of c)" = "drained in use" ] && [ "$(on_host c)" = "r0s0 r0s1" ] || fail "not replaced: $(kedge hosts sea)"
 go_on
 changed "host a has taken the place of host d: the anchor" replace sea d a
-kill -9 "$(cut -d ' ' -f 1 "$(run_folder sea)/kedged.lock")"
+kill_scheduler
 "$O/kedge" attach sea >"$TMP/attach" 2>&1 &
 other=$!
 again() { [ "$(events_of sea | grep -c '^warn adopt ')" = 2 ]; }

@@ -105,11 +105,15 @@ static int send_change(struct visit *visit, struct change *change, const struct 
     return await_change(visit, change, style, why);
 }
 
-static int refuse_record(const struct visit *visit, struct why *why)
+/* Begins a visit of a run that is going, for an order. After an error nothing is open. */
+static int visit_going(struct visit *visit, const char *run, struct why *why)
 {
-    if (client_is_live(visit->client))
-        return 0;
-    return why_set(why, ERR_ABSENT, "the run '%s' is not going; 'kedge status %s' shows its record", visit->run, visit->run);
+    int err = visit_begin(visit, run, true, NULL, NULL, why);
+    if (err || client_is_live(visit->client))
+        return err;
+    err = why_set(why, ERR_ABSENT, "the run '%s' is not going; 'kedge status %s' shows its record", visit->run, visit->run);
+    visit_end(visit);
+    return err;
 }
 
 int order_set(const struct args *args, const struct style *style)
@@ -121,9 +125,8 @@ int order_set(const struct args *args, const struct style *style)
     for (int i = 0; i < count && !err; i++)
         err = parse_change(args->words[i + 1], &changes[i], &why);
     if (!err)
-        err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+        err = visit_going(&visit, args->words[0], &why);
     if (!err) {
-        err = refuse_record(&visit, &why);
         for (int i = 0; i < count && !err; i++)
             err = send_change(&visit, &changes[i], args, style, &why);
         visit_end(&visit);
@@ -145,12 +148,10 @@ static int change_phase(const struct args *args, enum order_kind kind, int phase
     struct visit visit;
     struct why why = {0};
     struct wire_reply reply;
-    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    int err = visit_going(&visit, args->words[0], &why);
     if (err)
         return visit_fail(&why);
-    err = refuse_record(&visit, &why);
-    if (!err)
-        err = client_order(visit.client, kind, "", "", &reply, &why);
+    err = client_order(visit.client, kind, "", "", &reply, &why);
     if (!err)
         err = client_wait(visit.client, is_in_phase, &phase, client_timeouts(visit.client)->form_ns, &why);
     if (!err)
@@ -225,14 +226,12 @@ static int order_and_await(const struct args *args, const struct wish *wish)
     struct visit visit;
     struct why why = {0};
     struct wire_reply reply;
-    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    int err = visit_going(&visit, args->words[0], &why);
     if (err)
         return visit_fail(&why);
     const struct wire_run_state *run = &client_state(visit.client)->run;
     struct awaited awaited = {.wish = wish, .after = run->newest_event, .step = run->step};
-    err = refuse_record(&visit, &why);
-    if (!err)
-        err = client_order(visit.client, wish->kind, "", "", &reply, &why);
+    err = client_order(visit.client, wish->kind, "", "", &reply, &why);
     if (!err && reply.ledger) /* it is there already, and the reply says where */
         puts(reply.text);
     else if (!err)
@@ -315,12 +314,10 @@ static int order_host(const struct args *args, enum order_kind kind)
     struct visit visit;
     struct why why = {0};
     struct wire_reply reply;
-    int err = visit_begin(&visit, args->words[0], true, NULL, NULL, &why);
+    int err = visit_going(&visit, args->words[0], &why);
     if (err)
         return visit_fail(&why);
-    err = refuse_record(&visit, &why);
-    if (!err)
-        err = client_order(visit.client, kind, args->words[1], kind == ORDER_REPLACE ? args->words[2] : "", &reply, &why);
+    err = client_order(visit.client, kind, args->words[1], kind == ORDER_REPLACE ? args->words[2] : "", &reply, &why);
     if (!err && (!reply.ledger || (args->options & OPTION_NO_WAIT)))
         puts(reply.text);
     else if (!err)

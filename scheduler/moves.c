@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,12 +23,10 @@ static const char *host_name(const struct run *run, int host)
     return run->profile.hosts[host].name;
 }
 
-static int find_host(const struct run *run, const char *name)
+static int find_host(struct run *run, const char *name)
 {
-    for (int i = 0; i < (int)run->profile.host_count; i++)
-        if (strcmp(host_name(run, i), name) == 0)
-            return i;
-    return -1;
+    const struct profile_host *host = profile_find_host(&run->profile, name);
+    return host ? (int)(host - run->profile.hosts) : -1;
 }
 
 static void set_use(struct run *run, int host, enum host_use use)
@@ -117,18 +114,6 @@ bool moves_keep_away(const struct run *run, int replica)
 
 /* ---- what an order may not do ---- */
 
-static int refuse(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int refuse(struct why *why, const char *format, ...)
-{
-    char text[2 * WIRE_TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return why_set(why, ERR_REFUSED, "%s", text);
-}
-
 /* Would weights be lost that nobody else has, or the others have to wait? */
 static int check_replicas(const struct run *run, int host, uint32_t replicas, enum order_kind kind, struct why *why)
 {
@@ -138,31 +123,42 @@ static int check_replicas(const struct run *run, int host, uint32_t replicas, en
     if (!replicas || (!(replicas & here) && !comes_back))
         return 0;
     if (run->plan.replicas == 1)
-        return refuse(why, "host %s has stages of the only replica, whose weights nobody else holds: 'kedge checkpoint %s' and 'kedge stop %s' "
-                      "end the run, and a profile with model.path = the folder of 'kedge export %s DIR' goes on from there", host_name(run, host),
-                      name, name, name);
+        return why_set(why, ERR_REFUSED,
+                       "host %s has stages of the only replica, whose weights nobody else holds: 'kedge checkpoint %s' and "
+                       "'kedge stop %s' end the run, and a profile with model.path = the folder of 'kedge export %s DIR' goes on "
+                       "from there", host_name(run, host), name, name, name);
     if (!(here & ~replicas))
-        return refuse(why, "host %s has stages of all replicas that train: nobody would be left; 'kedge checkpoint %s', then 'kedge stop %s'",
-                      host_name(run, host), name, name);
+        return why_set(why, ERR_REFUSED,
+                       "host %s has stages of all replicas that train: nobody would be left; 'kedge checkpoint %s', then "
+                       "'kedge stop %s'", host_name(run, host), name, name);
+    if ((replicas & here) && plan_averages_gradients(&run->profile))
+        return why_set(why, ERR_REFUSED, "replicas that average gradients in every step (sync.every = 1, sync.outer = none) "
+                                         "cannot do without each other");
     if ((replicas & here) && !leaving_is_possible(run))
-        return refuse(why, "%s", plan_averages_gradients(&run->profile)
-                          ? "replicas that average gradients in every step (sync.every = 1, sync.outer = none) cannot do without each other"
-                          : "no replica can leave now: see the state of the run");
+        return why_set(why, ERR_REFUSED, "no replica can leave now: see the state of the run");
     if (comes_back && !joining_is_in_time(run))
-        return refuse(why, "the run ends at step %llu: a replica that leaves now could not come back before", (unsigned long long)run->record->state.row.steps);
+        return why_set(why, ERR_REFUSED,
+                       "the run ends at step %llu: a replica that leaves now could not come back before",
+                       (unsigned long long)run->record->state.row.steps);
     return 0;
 }
 
 static int check_target(struct run *run, int host, int to, const char *name, struct why *why)
 {
     if (to < 0)
-        return refuse(why, "there is no host '%s' in this run's profile; one that is to wait for this is named there with spare = yes", name);
+        return why_set(why, ERR_REFUSED,
+                       "there is no host '%s' in this run's profile; one that is to wait for this is named there with spare = yes",
+                       name);
     if (to == host)
-        return refuse(why, "host %s cannot take its own place; 'kedge restart %s %s' starts its processes again", name, run->profile.name, name);
+        return why_set(why, ERR_REFUSED,
+                       "host %s cannot take its own place; 'kedge restart %s %s' starts its processes again",
+                       name, run->profile.name, name);
     if (moves_has_place(run, to))
-        return refuse(why, "host %s has processes of the run: only one that has none (spare = yes, or drained) can take another's place", name);
+        return why_set(why, ERR_REFUSED,
+                       "host %s has processes of the run: only one that has none (spare = yes, or drained) can take another's "
+                       "place", name);
     if (!run->processes.all[to].handle)
-        return refuse(why, "agent@%s is away: nobody could start a process there", name);
+        return why_set(why, ERR_REFUSED, "agent@%s is away: nobody could start a process there", name);
     return 0;
 }
 
@@ -174,17 +170,23 @@ static int check(struct run *run, const struct wire_order *order, int host, int 
     uint32_t replicas = host < 0 ? 0 : replicas_on(run, host);
     bool anything = host >= 0 && moves_has_place(run, host);
     if (host < 0)
-        return refuse(why, "there is no host '%s' in this run; 'kedge hosts %s' lists them", order->name, run->profile.name);
+        return why_set(why, ERR_REFUSED,
+                       "there is no host '%s' in this run; 'kedge hosts %s' lists them", order->name, run->profile.name);
     if (phase != PHASE_TRAINING && !(phase == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER))
-        return refuse(why, "run %s is %s; hosts can be changed only while it trains or is paused", run->profile.name, wire_phase_name(phase));
+        return why_set(why, ERR_REFUSED,
+                       "run %s is %s; hosts can be changed only while it trains or is paused",
+                       run->profile.name, wire_phase_name(phase));
     if (moves->state != MOVES_NOT)
-        return refuse(why, "host %s is just being %s; one host at a time", host_name(run, moves->host), words[moves->kind].done);
+        return why_set(why, ERR_REFUSED,
+                       "host %s is just being %s; one host at a time", host_name(run, moves->host), words[moves->kind].done);
     if (!anything && kind != ORDER_DRAIN)
-        return refuse(why, "host %s has no process of the run: there is nothing to %s", order->name, kind == ORDER_RESTART ? "restart" : "replace");
+        return why_set(why, ERR_REFUSED,
+                       "host %s has no process of the run: there is nothing to %s",
+                       order->name, kind == ORDER_RESTART ? "restart" : "replace");
     if (kind == ORDER_REPLACE && check_target(run, host, to, order->value, why) < 0)
         return ERR_REFUSED;
     if (!run->processes.all[host].handle && (kind == ORDER_RESTART || (replicas & joining_members(run)) || has_anchor(run, host)))
-        return refuse(why, "agent@%s is away: nobody could end or start a process there", order->name);
+        return why_set(why, ERR_REFUSED, "agent@%s is away: nobody could end or start a process there", order->name);
     return check_replicas(run, host, replicas, kind, why);
 }
 

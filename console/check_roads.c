@@ -14,7 +14,7 @@
 
 #define PLAN_BYTES ((size_t)4 << 20)
 #define PLAN_DEADLINE_NS (60 * CLOCK_SECOND)
-#define PAIRS_MOST 512
+#define PAIRS_MOST (PROFILE_HOSTS * (PROFILE_HOSTS - 1) / 2) /* all there are */
 #define PROMISED 0.8 /* of an uplink: who has less is told */
 
 struct need { /* of a pair, in its order of hosts */
@@ -63,8 +63,6 @@ static void add_need(struct check_roads *roads, int from, int to, double forward
     while (at < roads->count && !(roads->pairs[at].one == from && roads->pairs[at].other == to) &&
            !(roads->pairs[at].one == to && roads->pairs[at].other == from))
         at++;
-    if (at == PAIRS_MOST)
-        return;
     if (at == roads->count) {
         roads->pairs[at] = (struct measure_pair){.one = from, .other = to};
         roads->needs[at] = (struct need){0};

@@ -10,16 +10,7 @@
 # seconds: 300
 . tests/system/lib/common.sh
 have_json && command -v taskset >/dev/null || skip "python3 or taskset is not here"
-if [ -z "${KEDGE_TEST_INSIDE:-}" ]; then
-    for how in "unshare -n" "unshare -rn"; do
-        if $how sh -c 'ip link set lo up && tc qdisc add dev lo root tbf rate 16mbit burst 16k latency 50ms' 2>/dev/null; then
-            trap - EXIT
-            KEDGE_TEST_INSIDE=1 exec $how sh "$0"
-        fi
-    done
-    skip "no network namespace with a shaped interface is permitted here"
-fi
-ip link set lo up mtu 1500 && tc qdisc add dev lo root tbf rate 16mbit burst 16k latency 50ms || fail "lo cannot be shaped"
+in_network 16mbit || skip "no network namespace with a shaped interface is permitted here"
 profile waits run.steps=1000000 run.timeout=20s train.micro_batches=4 train.learning_rate=0.0002 train.schedule=constant \
     link.slow_delay=10ms model.hidden=128 model.ffn=256 anchor.host=c anchor.every=20 anchor.staleness=20 anchor.limit=200 anchor.rank=8 \
     anchor.evaluate=no anchor.lifeboat=no anchor.mix=0

@@ -6,16 +6,8 @@
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have counted the bytes of two runs"
 
-if [ -z "${KEDGE_TEST_INSIDE:-}" ]; then
-    for how in "unshare -n" "unshare -rn"; do
-        if $how true 2>/dev/null; then
-            trap - EXIT
-            KEDGE_TEST_INSIDE=1 exec $how sh "$0"
-        fi
-    done
-fi
-inside=${KEDGE_TEST_INSIDE:-}
-if [ -n "$inside" ]; then ip link set lo up || fail "lo does not come up"; fi
+inside=
+if in_network; then inside=1; fi
 
 H=512 K=26 # K = (1 - 0.95) H + 1/2, rounded down
 

@@ -58,68 +58,39 @@ asks() {
     end_sshd two
     sed -i '/^UsePAM\|^KbdInteractive\|^AuthenticationMethods\|^LoginGraceTime/d' "$TMP/ssh/two/config"
     printf 'UsePAM yes\nKbdInteractiveAuthentication yes\nAuthenticationMethods %s\nLoginGraceTime 100\n' "$1" >>"$TMP/ssh/two/config"
-    unshare -m sh -c 'mount --bind "$1" /etc/pam.d/sshd && exec /usr/sbin/sshd -D -e -f "$2"' sh "$TMP/service" "$TMP/ssh/two/config" 2>>"$TMP/ssh/two/log" &
-    echo $! >"$TMP/ssh/two/pid"
-    sshds="$sshds $!"
-    wait_for 10 answers 127.0.0.3 "$(cat "$TMP/ssh/two/port")" || fail "sshd two: $(cat "$TMP/ssh/two/log")"
+    begin_sshd two "$TMP/service" /etc/pam.d/sshd
 }
 [ -e /etc/pam.d/sshd ] || skip "no /etc/pam.d/sshd here to put a service of our own over"
 profile far run.steps=100000 run.timeout=5s
 use_host "$TMP/far.ini" a one
 use_host "$TMP/far.ini" b two
 
-# typed CODE PASSWORD SUMMAND : kedge check on a terminal where somebody answers every password with this one, and every code with the number plus
-# SUMMAND ("" = not at all); what it showed is in $TMP/out
-cat >"$TMP/typed.py" <<'PYTHON'
-import os, pty, re, select, sys, time
-program, profile, password, summand = sys.argv[1:5]
-pid, fd = pty.fork()
-if pid == 0:
-    os.execv(program, [program, "check", profile])
-shown, at, until = b"", 0, time.time() + 150
-while time.time() < until:
-    if select.select([fd], [], [], 1)[0]:
-        try:
-            data = os.read(fd, 4096)
-        except OSError:
-            break
-        if not data:
-            break
-        shown += data
-    found = re.search(rb"Password:? ?: |Code for (\d+):? ?: ", shown[at:])
-    if found and summand != "":
-        time.sleep(0.3)
-        at += found.end()
-        os.write(fd, (str(int(found.group(1)) + int(summand)) if found.group(1) else password).encode() + b"\n")
-else:
-    os.kill(pid, 9)
-sys.stdout.buffer.write(shown)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-PYTHON
-typed() {
-    python3 "$TMP/typed.py" "$O/kedge" "$TMP/far.ini" "$2" "$3" >"$TMP/out" 2>&1
-    status=$?
-    [ $status = "$1" ] || fail "$2 and $3: exit code $status, not $1: $(cat "$TMP/out"); sshd: $(tail -n 5 "$TMP/ssh/two/log")"
+# checked CODE PASSWORD SUMMAND : kedge check where this is typed as every password, and for every code the number plus SUMMAND
+checked() {
+    typed "$1" "$2 $3" '
+def reply(new, answers):
+    found = re.search(rb"Password:? ?: |Code for (\d+):? ?: ", new)
+    return found and (str(int(found[1]) + int(answers[1])) if found[1] else answers[0])' check "$TMP/far.ini"
 }
 
 asks keyboard-interactive
 kedge check "$TMP/far.ini" >"$TMP/out" 2>&1 </dev/null
 [ $? = 4 ] && grep -q 'b lets root in only by keyboard-interactive, not by key' "$TMP/out" || fail "nobody here: $(cat "$TMP/out")"
-typed 0 "$secret" 1
+checked 0 "$secret" 1
 grep -q 'b asks: Password:' "$TMP/out" && grep -q 'b asks: A second thing is wanted.*Code for [0-9]*:' "$TMP/out" || fail "what is asked: $(cat "$TMP/out")"
 ! grep -q "$secret" "$TMP/out" || fail "the password is seen: $(cat "$TMP/out")"
 grep -q 'Code for [0-9]*: *: *[0-9]' "$TMP/out" || fail "the code is not seen while it is typed: $(cat "$TMP/out")"
 grep -q 'Accepted keyboard-interactive/pam for root' "$TMP/ssh/two/log" || fail "sshd: $(cat "$TMP/ssh/two/log")"
-typed 4 not-it 1
+checked 4 not-it 1
 [ "$(grep -c 'b asks: Password' "$TMP/out")" = 3 ] && grep -q 'that was not it; b asks: ' "$TMP/out" || fail "three tries: $(cat "$TMP/out")"
 grep -q 'b lets root in only by keyboard-interactive.*the answers were not accepted' "$TMP/out" || fail "three tries: $(cat "$TMP/out")"
 ! grep -q 'not-it' "$TMP/out" || fail "what is typed is seen"
-typed 4 "$secret" 2 # the second round is as good as the first one
+checked 4 "$secret" 2 # the second round is as good as the first one
 
 # A key, and then questions: the key alone does not do, and that is said.
 asks publickey,keyboard-interactive
 kedge check "$TMP/far.ini" >"$TMP/out" 2>&1 </dev/null
 [ $? = 4 ] && grep -q 'b takes a key of root, and then wants more: keyboard-interactive' "$TMP/out" || fail "nobody here, with a key: $(cat "$TMP/out")"
-typed 0 "$secret" 1
+checked 0 "$secret" 1
 ! grep -rqs "$secret" "$XDG_STATE_HOME" "$XDG_CONFIG_HOME" "$TMP/far.ini" "$TMP/ssh" || fail "the password is stored: $(grep -rl "$secret" "$TMP")"
 exit 0

@@ -146,3 +146,22 @@ clean_up() {
 }
 trap clean_up EXIT
 trap 'exit 1' INT TERM
+
+# in_network [RATE] : goes on in a network namespace of its own, whose lo is up and, with a RATE, shaped by the kernel; false when that is not
+# permitted here. The script begins again inside: this comes first in it.
+in_network() {
+    try='ip link set lo up'
+    [ $# = 0 ] || try="$try mtu 1500 && tc qdisc add dev lo root tbf rate $1 burst 16k latency 50ms"
+    if [ -n "${KEDGE_TEST_INSIDE:-}" ]; then
+        sh -c "$try" || fail "lo cannot be set up"
+        return 0
+    fi
+    for how in "unshare -n" "unshare -rn"; do
+        # shellcheck disable=SC2086 # words
+        if $how sh -c "$try" 2>/dev/null; then
+            trap - EXIT
+            KEDGE_TEST_INSIDE=1 exec $how sh "$0"
+        fi
+    done
+    return 1
+}

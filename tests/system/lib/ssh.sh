@@ -32,9 +32,14 @@ host() {
     } >"$folder/config"
     begin_sshd "$name"
 }
+# begin_sshd NAME [FILE OVER] : an sshd that sees FILE in the place of OVER, if given (a mount namespace: as root only)
 begin_sshd() {
     folder=$TMP/ssh/$1
-    /usr/sbin/sshd -D -e -f "$folder/config" 2>>"$folder/log" &
+    if [ $# = 1 ]; then
+        /usr/sbin/sshd -D -e -f "$folder/config" 2>>"$folder/log" &
+    else
+        unshare -m sh -c 'mount --bind "$1" "$2" && exec /usr/sbin/sshd -D -e -f "$3"' sh "$2" "$3" "$folder/config" 2>>"$folder/log" &
+    fi
     echo $! >"$folder/pid"
     sshds="$sshds $!"
     wait_for 10 answers "$(cat "$folder/address")" "$(cat "$folder/port")" || fail "sshd $1: $(cat "$folder/log")"
@@ -53,6 +58,16 @@ use_host() {
     set_key "$1" "host.$2.ssh" "$(login_of "$3")"
     set_key "$1" "host.$2.identity" "$TMP/ssh/id"
     set_key "$1" "host.$2.host_key" "$(print_of "$3")"
+}
+
+# typed CODE ANSWERS REPLY WORD... : kedge on a terminal where somebody types (lib/typed.py); what it showed is in $TMP/out
+typed() {
+    code=$1 reply=$3
+    export ANSWERS="$2"
+    shift 3
+    python3 tests/system/lib/typed.py "$reply" "$O/kedge" "$@" >"$TMP/out" 2>&1
+    status=$?
+    [ $status = "$code" ] || fail "$* with $ANSWERS: exit code $status, not $code: $(cat "$TMP/out"); sshd: $(tail -n 5 "$TMP"/ssh/*/log)"
 }
 
 # slow_road HOST BITS-A-SECOND MS : a road to the sshd HOST of that rate and round trip; it is $slow, ADDRESS:PORT. It ends with the test.

@@ -149,7 +149,14 @@ db = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30)
 sys.exit(db.execute('select count(*) from samples where kind = ? and step >= ?', (int(sys.argv[2]), int(sys.argv[3]))).fetchone()[0] == 0)
 PYTHON
 }
-await() { until reached "$@"; do sleep 1; done; }
+await() {
+    until reached "$@"; do
+        sleep 1
+        case $("$O/kedge" status "$1" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["phase"])') in
+        holding | stopped) "$O/kedge" status "$1" >&2; exit 1 ;; # nothing will come any more
+        esac
+    done
+}
 pid_of() { "$O/kedge" hosts "$1" --json | python3 -c 'import json,sys; print([p["pid"] for p in json.load(sys.stdin)["processes"] if p["process"] == sys.argv[1]][0])' "$2"; }
 
 # half_way ROW NAME LAST : what is done to the run meanwhile

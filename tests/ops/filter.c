@@ -109,6 +109,15 @@ static double square(const float *a, const float *b, int64_t count)
     return sum;
 }
 
+static const char *const golden_names[] = {"wide", "tall", "square"};
+
+static void read_golden(const char *name, const char *what, struct golden *golden)
+{
+    char key[40];
+    snprintf(key, sizeof key, "%s.%s", name, what);
+    golden_read("tests/ops/fixtures/filter.txt", key, golden);
+}
+
 /* ⟨Ĝ, Ĝ − plain·G⟩: what of ‖Ĝ‖² is not of the plain gradient. */
 static double of_the_filter(const float *out, const float *g, int64_t count, double plain)
 {
@@ -121,22 +130,17 @@ static double of_the_filter(const float *out, const float *g, int64_t count, dou
 static void the_published_form(void **state)
 {
     (void)state;
-    static const char *const names[] = {"wide", "tall", "square"};
     for (size_t i = 0; i < 3; i++) {
         struct golden anchor, gradient, corrected;
-        char what[40];
-        snprintf(what, sizeof what, "%s.anchor", names[i]);
-        golden_read("tests/ops/fixtures/filter.txt", what, &anchor);
-        snprintf(what, sizeof what, "%s.gradient", names[i]);
-        golden_read("tests/ops/fixtures/filter.txt", what, &gradient);
-        snprintf(what, sizeof what, "%s.corrected", names[i]);
-        golden_read("tests/ops/fixtures/filter.txt", what, &corrected);
+        read_golden(golden_names[i], "anchor", &anchor);
+        read_golden(golden_names[i], "gradient", &gradient);
+        read_golden(golden_names[i], "corrected", &corrected);
         int64_t m = anchor.rows, n = anchor.columns;
         struct bench b = bench_open(FILTER_TIKHONOV, m, n, m < n ? m : n);
         float *a = golden_floats(&anchor), *g = golden_floats(&gradient), *out = mem_array((size_t)(m * n), 4);
         bench_anchor(&b, a);
         struct filter_meters meters = apply(&b, g, NULL, 0.7, out);
-        numbers_near(out, corrected.values, m * n, 2e-5, "%s", names[i]);
+        numbers_near(out, corrected.values, m * n, 2e-5, "%s", golden_names[i]);
         assert_true(fabs(meters.changed - of_the_filter(out, g, m * n, 0.3)) < 1e-4 * meters.gradient);
         assert_true(meters.changed > 0 && meters.changed < meters.corrected);
         assert_true(fabs(meters.corrected - square(out, NULL, m * n)) < 1e-5 * meters.gradient);
@@ -154,16 +158,11 @@ static void the_published_form(void **state)
 static void of_each_direction_by_itself(void **state)
 {
     (void)state;
-    static const char *const names[] = {"wide", "tall", "square"};
     for (size_t i = 0; i < 6; i++) {
         struct golden anchor, gradient, wanted;
-        char what[40];
-        snprintf(what, sizeof what, "%s.anchor", names[i / 2]);
-        golden_read("tests/ops/fixtures/filter.txt", what, &anchor);
-        snprintf(what, sizeof what, "%s.gradient", names[i / 2]);
-        golden_read("tests/ops/fixtures/filter.txt", what, &gradient);
-        snprintf(what, sizeof what, "%s.%s", names[i / 2], i % 2 ? "replaced" : "aligned");
-        golden_read("tests/ops/fixtures/filter.txt", what, &wanted);
+        read_golden(golden_names[i / 2], "anchor", &anchor);
+        read_golden(golden_names[i / 2], "gradient", &gradient);
+        read_golden(golden_names[i / 2], i % 2 ? "replaced" : "aligned", &wanted);
         int64_t m = anchor.rows, n = anchor.columns;
         struct bench b = bench_open(i % 2 ? FILTER_GRADIENT : FILTER_ALIGN, m, n, m < n ? m : n);
         b.settings.scale = FILTER_SPECTRUM;
@@ -172,14 +171,14 @@ static void of_each_direction_by_itself(void **state)
         float *a = golden_floats(&anchor), *g = golden_floats(&gradient), *out = mem_array((size_t)(m * n), 4);
         bench_anchor(&b, a);
         struct filter_meters meters = apply(&b, g, NULL, i % 2 ? 0.2 : 0.7, out);
-        numbers_near(out, wanted.values, m * n, 2e-5, "%s", what);
+        numbers_near(out, wanted.values, m * n, 2e-5, "%s", golden_names[i / 2]);
         assert_true(fabs(meters.changed - of_the_filter(out, g, m * n, i % 2 ? 0.8 : 0.3)) < 1e-4 * meters.gradient);
         if (i % 2) { /* the same when it came whole */
             float *matrix = backend_tensor(&cpu, a, m * n);
             bench_drop_basis(&b);
             b.basis = (struct filter_basis){.whole = matrix, .energy = square(a, NULL, m * n)};
             struct filter_meters again = apply(&b, g, NULL, 0.2, out);
-            numbers_near(out, wanted.values, m * n, 2e-5, "%s, whole", what);
+            numbers_near(out, wanted.values, m * n, 2e-5, "%s, whole", golden_names[i / 2]);
             assert_true(fabs(again.aligned - meters.aligned) < 1e-5 * sqrt(meters.gradient * meters.anchor));
             assert_true(fabs(again.changed - meters.changed) < 1e-4 * meters.gradient);
             cpu.ops->free(cpu.device, matrix);

@@ -144,7 +144,7 @@ static void draw(struct view *view, struct surface *surface, struct area area)
 static void freeze(struct view *view)
 {
     view->frozen = !view->frozen;
-    view->frozen_step = view->state.run.step;
+    view->frozen_step = view->frozen_at = view->state.run.step;
     if (view->frozen)
         view_wish(view, WISH_RECALL);
 }

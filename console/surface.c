@@ -39,10 +39,16 @@ void surface_wipe(struct surface *surface)
 
 /* ---- characters ---- */
 
+/* Nearly every character of a picture: it needs no decoding, no width, no twin. */
+static bool is_ascii(uint32_t code)
+{
+    return code >= ' ' && code < 0x7F;
+}
+
 uint32_t surface_decode(const char *text, int *bytes)
 {
     const unsigned char *at = (const unsigned char *)text;
-    size_t length = text_character(text, strnlen(text, 4));
+    size_t length = is_ascii(at[0]) ? 1 : text_character(text, strnlen(text, 4));
     *bytes = length ? (int)length : 1;
     switch (length) {
     case 1:
@@ -127,8 +133,7 @@ void surface_put(struct surface *surface, int row, int column, uint32_t code, in
     char text[5];
     if (!is_inside(surface, row, column))
         return;
-    surface_encode(code, text);
-    if (code < ' ' || !text_character(text, strlen(text)))
+    if (!is_ascii(code) && (code < ' ' || !text_character(text, (size_t)surface_encode(code, text))))
         code = '?';
     if (surface->ascii)
         code = ascii_of(code);

@@ -518,6 +518,8 @@ int screen_run(struct loop *loop, const char *run, const struct args *args, cons
     screen->view.mouse = preferences.mouse;
     terminal_mouse(screen->terminal, preferences.mouse);
     begin_view(screen, run[0] ? panel : PANEL_RUNS);
+    if (preferences.fault.err)
+        view_say(&screen->view, INK_WARN, "%s", preferences.fault.text);
     terminal_size(screen->terminal, &rows, &columns);
     surface_init(&screen->surface, rows, columns, style->ascii);
     screen->keys = loop_watch_new(loop, STDIN_FILENO, on_keys, screen);

@@ -99,33 +99,48 @@ struct look {
     attr_t attribute;
 };
 
-/* By the number of colours: readable on dark and on light. SAFE: blue and orange instead of green and red. */
-static const struct look looks_256[2][INK_COUNT] = {
-    {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {245, 0}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {35, 0}, [INK_WARN] = {172, 0},
-     [INK_BAD] = {160, A_BOLD}, [INK_LOSS] = {33, 0}, [INK_RATE] = {37, 0}, [INK_FRAME] = {244, 0}, [INK_KEY] = {33, A_BOLD}},
-    {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {245, 0}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {32, 0}, [INK_WARN] = {172, 0},
-     [INK_BAD] = {202, A_BOLD}, [INK_LOSS] = {32, 0}, [INK_RATE] = {38, 0}, [INK_FRAME] = {244, 0}, [INK_KEY] = {32, A_BOLD}},
+/* By the number of colours. AUTO can be read on any background; SAFE has blue and orange instead of green and red; LIGHT has at least 4.3
+ * times the contrast of white, of which AUTO's green, orange and cyan have 2.7 to 2.9. */
+static const struct look looks_256[THEME_COUNT][INK_COUNT] = {
+    [THEME_AUTO] = {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {245, 0}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {35, 0}, [INK_WARN] = {172, 0},
+                    [INK_BAD] = {160, A_BOLD}, [INK_LOSS] = {33, 0}, [INK_RATE] = {37, 0}, [INK_FRAME] = {244, 0}, [INK_KEY] = {33, A_BOLD}},
+    [THEME_SAFE] = {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {245, 0}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {32, 0}, [INK_WARN] = {172, 0},
+                    [INK_BAD] = {202, A_BOLD}, [INK_LOSS] = {32, 0}, [INK_RATE] = {38, 0}, [INK_FRAME] = {244, 0}, [INK_KEY] = {32, A_BOLD}},
+    [THEME_LIGHT] = {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {241, 0}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {28, 0}, [INK_WARN] = {130, 0},
+                     [INK_BAD] = {160, A_BOLD}, [INK_LOSS] = {25, 0}, [INK_RATE] = {30, 0}, [INK_FRAME] = {242, 0}, [INK_KEY] = {25, A_BOLD}},
 };
-static const struct look looks_8[2][INK_COUNT] = {
-    {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {-1, A_DIM}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {COLOR_GREEN, 0},
-     [INK_WARN] = {COLOR_YELLOW, 0}, [INK_BAD] = {COLOR_RED, A_BOLD}, [INK_LOSS] = {COLOR_BLUE, 0}, [INK_RATE] = {COLOR_CYAN, 0},
-     [INK_FRAME] = {-1, A_DIM}, [INK_KEY] = {COLOR_BLUE, A_BOLD}},
-    {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {-1, A_DIM}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {COLOR_BLUE, 0},
-     [INK_WARN] = {COLOR_YELLOW, 0}, [INK_BAD] = {COLOR_YELLOW, A_BOLD}, [INK_LOSS] = {COLOR_BLUE, 0}, [INK_RATE] = {COLOR_CYAN, 0},
-     [INK_FRAME] = {-1, A_DIM}, [INK_KEY] = {COLOR_BLUE, A_BOLD}},
+static const struct look looks_8[THEME_COUNT][INK_COUNT] = {
+    [THEME_AUTO] = {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {-1, A_DIM}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {COLOR_GREEN, 0},
+                    [INK_WARN] = {COLOR_YELLOW, 0}, [INK_BAD] = {COLOR_RED, A_BOLD}, [INK_LOSS] = {COLOR_BLUE, 0}, [INK_RATE] = {COLOR_CYAN, 0},
+                    [INK_FRAME] = {-1, A_DIM}, [INK_KEY] = {COLOR_BLUE, A_BOLD}},
+    [THEME_SAFE] = {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {-1, A_DIM}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {COLOR_BLUE, 0},
+                    [INK_WARN] = {COLOR_YELLOW, 0}, [INK_BAD] = {COLOR_YELLOW, A_BOLD}, [INK_LOSS] = {COLOR_BLUE, 0}, [INK_RATE] = {COLOR_CYAN, 0},
+                    [INK_FRAME] = {-1, A_DIM}, [INK_KEY] = {COLOR_BLUE, A_BOLD}},
+    /* Yellow and cyan are nothing on white. */
+    [THEME_LIGHT] = {[INK_PLAIN] = {-1, 0}, [INK_DIM] = {-1, A_DIM}, [INK_BOLD] = {-1, A_BOLD}, [INK_GOOD] = {COLOR_GREEN, 0},
+                     [INK_WARN] = {COLOR_MAGENTA, 0}, [INK_BAD] = {COLOR_RED, A_BOLD}, [INK_LOSS] = {COLOR_BLUE, 0},
+                     [INK_RATE] = {COLOR_BLUE, 0}, [INK_FRAME] = {-1, A_DIM}, [INK_KEY] = {COLOR_BLUE, A_BOLD}},
 };
 static const attr_t looks_mono[INK_COUNT] = {[INK_DIM] = A_DIM, [INK_BOLD] = A_BOLD, [INK_WARN] = A_UNDERLINE,
                                              [INK_BAD] = A_BOLD | A_UNDERLINE, [INK_FRAME] = A_DIM, [INK_KEY] = A_BOLD};
 
+/* COLORFGBG, which rxvt, Konsole and others set, ends with the number of the background: 7 and 15 are white. */
+static bool is_background_light(void)
+{
+    const char *colours = getenv("COLORFGBG"), *background = colours ? strrchr(colours, ';') : NULL;
+    return background && (strcmp(background, ";7") == 0 || strcmp(background, ";15") == 0);
+}
+
 static void choose_inks(struct terminal *terminal)
 {
-    bool color = terminal->color && terminal->theme != THEME_MONO && has_colors();
+    enum theme theme = terminal->theme == THEME_AUTO && is_background_light() ? THEME_LIGHT : terminal->theme;
+    bool color = terminal->color && theme != THEME_MONO && has_colors();
     if (color) {
         start_color();
         use_default_colors();
     }
     for (short ink = 0; ink < INK_COUNT; ink++) {
-        const struct look *look = &(COLORS >= 256 ? looks_256 : looks_8)[terminal->theme == THEME_SAFE][ink];
+        const struct look *look = &(COLORS >= 256 ? looks_256 : looks_8)[theme][ink];
         if (!color) {
             terminal->attributes[ink] = looks_mono[ink];
             continue;
@@ -137,7 +152,7 @@ static void choose_inks(struct terminal *terminal)
 
 const char *terminal_theme_name(enum theme theme)
 {
-    static const char *const names[] = {[THEME_AUTO] = "auto", [THEME_MONO] = "mono", [THEME_SAFE] = "safe"};
+    static const char *const names[] = {[THEME_AUTO] = "auto", [THEME_MONO] = "mono", [THEME_SAFE] = "safe", [THEME_LIGHT] = "light"};
     return theme < THEME_COUNT ? names[theme] : NULL;
 }
 

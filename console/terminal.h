@@ -15,8 +15,9 @@
 
 struct terminal;
 
-/* How inks look: as the number of colours allows, with attributes only, or without telling red from green (preferences.h). */
-enum theme { THEME_AUTO, THEME_MONO, THEME_SAFE, THEME_COUNT };
+/* How inks look: as the number of colours allows, with attributes only, without telling red from green, or for a light background (preferences.h);
+ * AUTO is LIGHT where COLORFGBG says that the background is. */
+enum theme { THEME_AUTO, THEME_MONO, THEME_SAFE, THEME_LIGHT, THEME_COUNT };
 const char *terminal_theme_name(enum theme theme); /* NULL beyond the last */
 
 /* ERR_REFUSED with the reason when there is no terminal that could show a screen (TERM unknown, not a terminal). */

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Colours are foreground only, so that light and dark terminals keep their own background, and never the only sign: 8 and 256 of them, the themes of the user's INI, none. What is
-# copied is in the terminal's clipboard; --plain moves no cursor and paints nothing.
+# Colours are foreground only, so that light and dark terminals keep their own background, and never the only sign: 8 and 256 of them, the
+# themes of the user's INI, none. What is not understood there is said. What is copied is in the terminal's clipboard; --plain moves no
+# cursor and paints nothing.
 # seconds: 300
 . tests/system/lib/common.sh
 . tests/tui/lib/tui.sh
@@ -26,6 +27,8 @@ paints() {
 }
 many() { grep -Eq '38;5;([1-9][6-9]|[2-9][0-9]|1[0-9][0-9]|2[0-9][0-9])' "$TMP/codes"; }
 some() { grep -Eq '(^|;)(3[1-7]|9[0-7]|38;5;)' "$TMP/codes"; }
+# paints_with CODE OTHER : of 256, those of the frame's keys and of rates
+paints_with() { grep -Eq "38;5;$1(;|$)" "$TMP/codes" && grep -Eq "38;5;$2(;|$)" "$TMP/codes"; }
 focus() { grep -Eq '(^|;)7(;|$)' "$TMP/codes"; }
 
 paints screen
@@ -36,6 +39,13 @@ many || fail "256 colours: $(tr '\n' ' ' <"$TMP/codes")"
 cp "$TMP/codes" "$TMP/usual"
 paints screen-256color safe
 some && focus && ! cmp -s "$TMP/codes" "$TMP/usual" || fail "theme safe: $(tr '\n' ' ' <"$TMP/codes")"
+paints screen-256color light
+paints_with 25 30 && ! paints_with 33 37 && focus || fail "theme light: $(tr '\n' ' ' <"$TMP/codes")"
+paints "screen-256color 'COLORFGBG=0;15'"
+paints_with 25 30 && ! paints_with 33 37 || fail "a light background: $(tr '\n' ' ' <"$TMP/codes")"
+paints screen-256color lite
+paints_with 33 37 || fail "theme lite: $(tr '\n' ' ' <"$TMP/codes")"
+grep -q "screen.ini:2: theme is auto, mono, safe or light, not 'lite'" "$TMP/shown" || fail "nothing is said of theme lite: $(cat "$TMP/shown")"
 paints screen-256color mono
 ! some && focus || fail "theme mono: $(tr '\n' ' ' <"$TMP/codes")"
 if command -v infocmp >/dev/null && infocmp xterm-16color >/dev/null 2>&1; then

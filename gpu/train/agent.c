@@ -345,9 +345,14 @@ static int take_signal(struct agent *agent, const void *message, struct why *why
     struct child *child = find_child(agent, order->process);
     if (order->signal < 1 || order->signal > 31)
         return why_set(why, ERR_INVALID, "signal %d", order->signal);
-    if (child && child->pid && child->report.incarnation == order->incarnation)
+    struct child never = {.report = {.incarnation = order->incarnation, .state = PROCESS_EXITED, .exit_code = 127,
+                                     .reason = "it was never started: the scheduler died before it could ask"}};
+    memcpy(never.report.process, order->process, sizeof never.report.process);
+    if (!child || child->report.incarnation < order->incarnation)
+        report(agent, &never);
+    else if (child->pid && child->report.incarnation == order->incarnation)
         kill(child->pid, order->signal);
-    else if (child)
+    else
         report(agent, child);
     return 0;
 }

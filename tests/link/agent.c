@@ -163,14 +163,20 @@ static void tells_how_processes_end(void **state)
     assert_int_equal(told->signal, SIGKILL);
     assert_int_equal(told->exit_code, -1);
     assert_non_null(strstr(told->reason, "killed by signal 9 (Killed)"));
-    spawn(&scene, name, 2, "127.0.0.1:0");
+    order.incarnation = 2; /* one that a scheduler wanted, and died before it had asked: it would be waited for for ever */
+    head_say(scene.agent, WIRE_SIGNAL, &order);
     wait_processes(&scene, 4);
     assert_int_equal(scene.head.processes[3].incarnation, 2);
-    assert_int_equal(scene.head.processes[3].state, PROCESS_STARTED);
+    assert_int_equal(scene.head.processes[3].state, PROCESS_EXITED);
+    assert_non_null(strstr(scene.head.processes[3].reason, "never started"));
+    spawn(&scene, name, 2, "127.0.0.1:0");
+    wait_processes(&scene, 5);
+    assert_int_equal(scene.head.processes[4].incarnation, 2);
+    assert_int_equal(scene.head.processes[4].state, PROCESS_STARTED);
     head_until(&scene.head, connected_twice, name, PATIENCE, "the hello of the second incarnation");
     stop_agent(&scene, 5000);
-    assert_int_equal(scene.head.process_count, 5);
-    assert_int_equal(scene.head.processes[4].exit_code, 0); /* TERM is a planned end */
+    assert_int_equal(scene.head.process_count, 6);
+    assert_int_equal(scene.head.processes[5].exit_code, 0); /* TERM is a planned end */
     scene_end(&scene);
 }
 

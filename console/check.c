@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "console/ask.h"
+#include "console/check_plan.h"
 #include "console/check_roads.h"
 #include "console/command.h"
 #include "console/draft.h"
@@ -58,10 +59,26 @@ static const char *words_kib(const struct style *style, uint64_t kib, char out[W
     return kib ? words_bytes(style, kib * 1024, out, WORDS) : style_glyph(style, GLYPH_UNKNOWN);
 }
 
+static uint64_t needed_kib(const struct inspect_host *found)
+{
+    return found->room.used + found->room.missing + found->room.run;
+}
+
+/* "3.4 GiB of 20.0 GiB": what kedge would have there, of what it may have. */
+static const char *words_budget(const struct style *style, const struct inspect_host *found, char out[2 * WORDS])
+{
+    char needs[WORDS], may[WORDS];
+    if (!found->host->disk_budget || !found->os[0])
+        return style_glyph(style, GLYPH_UNKNOWN);
+    snprintf(out, 2 * WORDS, "%s of %s", words_bytes(style, needed_kib(found) * 1024, needs, WORDS),
+             words_bytes(style, found->host->disk_budget, may, WORDS));
+    return out;
+}
+
 static void add_row(struct table *table, const struct inspect_host *found, const struct style *style)
 {
     static const char *const ports[] = {[PORT_UNKNOWN] = "", [PORT_REACHED] = "reached", [PORT_NOT_REACHED] = "NOT REACHED"};
-    char login[WORDS], again[WORDS], rtt[WORDS], disk[WORDS], memory[WORDS], clock[WORDS];
+    char login[WORDS], again[WORDS], rtt[WORDS], disk[WORDS], memory[WORDS], clock[WORDS], budget[2 * WORDS];
     const char *unknown = style_glyph(style, GLYPH_UNKNOWN);
     snprintf(clock, sizeof clock, "%+.2f s", found->offset_seconds);
     table_row(table, found->problem_count ? PAINT_BAD : found->note_count ? PAINT_WARN : PAINT_NONE);
@@ -77,6 +94,7 @@ static void add_row(struct table *table, const struct inspect_host *found, const
     table_cell(table, "%s", words_kib(style, found->memory_kib, memory));
     table_cell(table, "%s", found->gpu_count ? found->gpus[0].name : found->os[0] ? "none" : unknown);
     table_cell(table, "%s", words_kib(style, found->disk_free_kib, disk));
+    table_cell(table, "%s", words_budget(style, found, budget));
     table_cell(table, "%s", found->interface[0] ? found->interface : unknown);
     table_cell(table, "%s", found->port == PORT_UNKNOWN ? unknown : ports[found->port]);
 }
@@ -86,7 +104,7 @@ static void print_hosts(const struct inspect_host *hosts, int count, const struc
     static const struct table_column columns[] = {
         {"host", false, false}, {"state", false, false}, {"login", true, false}, {"again", true, false}, {"rtt", true, false},
         {"clock", true, false}, {"system", false, true}, {"C library", false, true}, {"cpus", true, false}, {"memory", true, false},
-        {"gpu", false, true},   {"disk free", true, false}, {"via", false, true},   {"port", false, true},
+        {"gpu", false, true},   {"disk free", true, false}, {"budget", false, true}, {"via", false, true},   {"port", false, true},
     };
     struct table *table = table_new(style, columns, sizeof columns / sizeof *columns);
     for (int i = 0; i < count; i++)
@@ -152,6 +170,10 @@ static json_t *report_host(const struct inspect_host *found)
     json_object_set_new(object, "cpus", report_known(found->cpus));
     json_object_set_new(object, "memory_bytes", report_known(found->memory_kib * 1024));
     json_object_set_new(object, "disk_free_bytes", report_known(found->disk_free_kib * 1024));
+    bool bounded = found->host->disk_budget;
+    json_object_set_new(object, "disk_budget_bytes", report_known(found->host->disk_budget));
+    json_object_set_new(object, "disk_used_bytes", bounded ? json_integer((json_int_t)(found->room.used * 1024)) : json_null());
+    json_object_set_new(object, "disk_needed_bytes", bounded ? json_integer((json_int_t)(needed_kib(found) * 1024)) : json_null());
     json_object_set_new(object, "open_files", report_known(found->open_files));
     json_object_set_new(object, "gpus", report_gpus(found));
     json_object_set_new(object, "gpu_users", json_integer(found->gpu_users));
@@ -176,26 +198,32 @@ static void report_hosts(const char *file, const struct inspect_host *hosts, int
 
 /* ---- the whole ---- */
 
-/* What a host without anything of ours would have to take, and to have. */
-static struct inspect_needs count_needs(const struct profile *profile)
+/* What a host without anything of ours would have to take, and to have. `room`: for mem_free. */
+static struct inspect_needs count_needs(const struct profile *profile, const json_t *plan, char **room)
 {
     struct inspect_needs needs = {.bf16 = profile->precision == PRECISION_BF16};
-    struct parcel parcels[4];
+    struct parcel parcels[PARTS];
+    const struct parcel *sent[PARTS];
     char value[64];
     uint64_t bytes = 0;
     struct why why = {0};
     memset(parcels, 0, sizeof parcels);
-    if (parcel_programs(&parcels[0], &why) == 0)
-        needs.glibc = needed_glibc(&parcels[0]);
-    parcel_text(profile, &parcels[1], value, sizeof value, &why);
+    if (parcel_programs(&parcels[PART_PROGRAMS], &why) == 0)
+        needs.glibc = needed_glibc(&parcels[PART_PROGRAMS]);
+    parcel_text(profile, &parcels[PART_TEXT], value, sizeof value, &why);
     if (profile->model_path[0])
-        parcel_checkpoint(profile, &parcels[2], &why);
+        parcel_checkpoint(profile, &parcels[PART_CHECKPOINT], &why);
     if (profile->lora_path[0])
-        parcel_adapter(profile, &parcels[3], &why);
-    for (size_t i = 0; i < sizeof parcels / sizeof *parcels; i++) {
+        parcel_adapter(profile, &parcels[PART_ADAPTER], &why);
+    for (int i = 0; i < PARTS; i++) {
         bytes += parcels[i].bytes;
-        parcel_clear(&parcels[i]);
+        sent[i] = &parcels[i];
     }
+    needs.room_script = *room = room_script(sent);
+    for (int i = 0; i < PARTS; i++)
+        parcel_clear(&parcels[i]);
+    for (int64_t i = 0; i < profile->host_count; i++)
+        needs.run_kib[i] = check_plan_disk(plan, &profile->hosts[i]) / 1024;
     needs.disk_kib = bytes / 1024 + SPARE_KIB;
     return needs;
 }
@@ -223,12 +251,15 @@ static int check_hosts(const struct profile *profile, const char *file, const st
     runs_known_hosts(known, sizeof known);
     checking.ask = checking.quiet ? NULL : ask_new(loop);
     const struct inspect_callbacks callbacks = {on_changed, on_done, checking.ask ? on_ask : NULL};
-    const struct inspect_needs needs = count_needs(profile);
+    char *room;
+    json_t *plan = check_plan_read(file, &why);
+    const struct inspect_needs needs = count_needs(profile, plan, &room);
     struct inspect *inspect = inspect_new(loop, profile, args->options & OPTION_ACCEPT_NEW, known, &needs, &callbacks, &checking);
     while (!checking.done)
         loop_run_once(loop, CLOCK_SECOND);
-    struct check_roads *roads = check_roads_new(loop, file, inspect, timeouts_derive(profile->timeout_ns).greet_ns, checking.quiet, &why);
-    if (!roads && why.err)
+    uint64_t greet_ns = timeouts_derive(profile->timeout_ns).greet_ns;
+    struct check_roads *roads = plan ? check_roads_new(loop, plan, inspect, greet_ns, checking.quiet) : NULL;
+    if (!plan)
         fprintf(stderr, "kedge: roads are not measured: %s\n", why.text);
     int count;
     const struct inspect_host *hosts = inspect_hosts(inspect, &count);
@@ -243,6 +274,8 @@ static int check_hosts(const struct profile *profile, const char *file, const st
         code = EXIT_FAILED;
     check_roads_free(roads);
     inspect_free(inspect);
+    mem_free(room);
+    json_decref(plan);
     ask_free(checking.ask);
     loop_free(loop);
     return code;

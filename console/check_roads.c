@@ -6,14 +6,9 @@
 
 #include "console/table.h"
 #include "console/words.h"
-#include "ssh/base/child.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
-#include "ssh/launch/prepare.h"
-#include "ssh/launch/runs.h"
 
-#define PLAN_BYTES ((size_t)4 << 20)
-#define PLAN_DEADLINE_NS (60 * CLOCK_SECOND)
 #define PAIRS_MOST (PROFILE_HOSTS * (PROFILE_HOSTS - 1) / 2) /* all there are */
 #define PROMISED 0.8 /* of an uplink: who has less is told */
 
@@ -104,16 +99,9 @@ static void add_anchor(struct check_roads *roads, const json_t *plan)
     }
 }
 
-static int read_plan(struct check_roads *roads, const char *file, struct why *why)
+static void read_plan(struct check_roads *roads, const json_t *plan)
 {
-    char program[RUNS_PATH], *text;
-    int status = 0, err = prepare_sibling("kedged", program, sizeof program, why);
-    if (err)
-        return err;
-    const char *const argv[] = {program, "plan", file, "--json", NULL};
-    text = mem_new(PLAN_BYTES);
-    err = child_output(argv, false, text, PLAN_BYTES, PLAN_DEADLINE_NS, &status, why);
-    json_t *plan = err || status ? NULL : json_loads(text, 0, NULL), *road;
+    json_t *road;
     size_t i;
     json_array_foreach(json_object_get(plan, "roads"), i, road) {
         const char *from = json_string_value(json_object_get(road, "from")), *to = json_string_value(json_object_get(road, "to"));
@@ -123,11 +111,6 @@ static int read_plan(struct check_roads *roads, const char *file, struct why *wh
                  bytes_of(road, "bytes_per_step", "forward"), bytes_of(road, "bytes_per_step", "backward"), carries);
     }
     add_anchor(roads, plan);
-    if (!err && !plan)
-        err = why_set(why, ERR_INVALID, "the plan of %s cannot be read: 'kedge plan' says why", file);
-    json_decref(plan);
-    mem_free(text);
-    return err;
 }
 
 /* ---- measuring ---- */
@@ -142,8 +125,8 @@ static void on_measured(const struct measure_pair *pair, int left, void *arg)
     roads->done = left == 0;
 }
 
-struct check_roads *check_roads_new(struct loop *loop, const char *file, const struct inspect *inspect, uint64_t greet_ns, bool quiet,
-                                    struct why *why)
+struct check_roads *check_roads_new(struct loop *loop, const json_t *plan, const struct inspect *inspect, uint64_t greet_ns,
+                                    bool quiet)
 {
     struct check_roads *roads = mem_new(sizeof *roads);
     *roads = (struct check_roads){.quiet = quiet};
@@ -159,7 +142,8 @@ struct check_roads *check_roads_new(struct loop *loop, const char *file, const s
                                                 .mapped = strchr(announce, ':') && announce[strlen(announce) - 1] != ']',
                                                 .reached = found->port == PORT_REACHED};
     }
-    if (read_plan(roads, file, why) != 0 || !roads->count) {
+    read_plan(roads, plan);
+    if (!roads->count) {
         check_roads_free(roads);
         return NULL;
     }

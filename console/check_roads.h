@@ -1,5 +1,5 @@
 /*
- * The roads of `kedge check`: which hosts the plan joins and what a step carries there (kedged plan), how fast they are (ssh/launch/measure.h),
+ * The roads of `kedge check`: which hosts the plan joins and what a step carries there (check_plan.h), how fast they are (ssh/launch/measure.h),
  * and what that means for a step.
  */
 #ifndef KEDGE_CONSOLE_CHECK_ROADS_H
@@ -9,17 +9,16 @@
 #include <stdbool.h>
 
 #include "console/style.h"
-#include "ssh/base/why.h"
 #include "ssh/launch/inspect.h"
 #include "ssh/launch/measure.h"
 #include "ssh/link/loop.h"
 
 struct check_roads;
 
-/* Reads the plan of the profile `file` and measures; hosts are those of `inspect`, which must outlive it. Not `quiet`: a line for each pair.
- * NULL when the plan has no road between two of these hosts, or, with `why` filled, when it cannot be read. */
-struct check_roads *check_roads_new(struct loop *loop, const char *file, const struct inspect *inspect, uint64_t greet_ns, bool quiet,
-                                    struct why *why);
+/* Measures the roads of the plan (check_plan.h); hosts are those of `inspect`, which must outlive it. Not `quiet`: a line for each
+ * pair. NULL when the plan has no road between two of these hosts. */
+struct check_roads *check_roads_new(struct loop *loop, const json_t *plan, const struct inspect *inspect, uint64_t greet_ns,
+                                    bool quiet);
 /* True when a road of the plan cannot be: then the run would not form. */
 bool check_roads_broken(const struct check_roads *roads);
 void check_roads_print(const struct check_roads *roads, const struct style *style);

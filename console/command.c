@@ -37,7 +37,8 @@ static const struct command commands[] = {
                    "used. With model.path the checkpoint's config.json is read too.\n\n"
                    "Hosts over SSH are then looked at, all at once and side by side: login and a second new login, round trip and "
                    "clock, system, C library, processors, memory, GPU, room on the disk, open files, the interface to the others, "
-                   "and whether another host reaches the port where its stages will listen. A host that refuses connections is tried "
+                   "and whether another host reaches the port where its stages will listen. With a disk_budget, what kedge has "
+                   "there, what would be sent and what the run would write are held against it. A host that refuses connections is tried "
                    "three times more, since it may boot; one that does not accept a key says which were offered.\n\n"
                    "Then each pair of hosts that the plan joins is measured once: round trip and rate both ways, at most 16 MiB and "
                    "about two seconds each, and what that makes of the bytes of a step. What is wrong is said with its remedy. The exit code is 1 when a "
@@ -111,7 +112,7 @@ static const struct command commands[] = {
         .function = show_hosts,
         .help = "the hosts and processes of a run",
         .details = "Of each host the share of its processors that is busy, the load, the memory that is free, the room on the disk of the "
-                   "run's folder, what nvidia-smi says of its GPUs, how far its clock is ahead of the scheduler's, "
+                   "run's folder (what is left of host.disk_budget, if there is one), what nvidia-smi says of its GPUs, how far its clock is ahead of the scheduler's, "
                    "when it was heard of last, and whether it takes new sessions (login: a console that watches where the run was started tries "
                    "every few minutes); of each process what it waits for. A dash stands where nothing is known.",
     },

@@ -11,6 +11,7 @@
 
 #define SECOND 1e9
 #define RATE_MOST 1e12
+#define BYTES_MOST 1125899906842624.0 /* 1 PiB */
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL}; /* enum log_level */
 static const char *const ropes[] = {[ROPE_NONE] = "none", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", NULL};
@@ -503,6 +504,11 @@ static const struct field rows[] = {
      .help = "Compute threads of each stage. 0 shares the cores of the machine among the stages on it."},
     {.section = "host", .key = "spare", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_SCHEDULER, IN_HOST(spare),
      .help = "Nothing is planned for this host; 'kedge replace' lets it take the place of another one."},
+    {.section = "host", .key = "disk_budget", .type = FIELD_BYTES, .unit = "", .minimum = 0, .maximum = BYTES_MOST,
+     .initial = "0", .applier = APPLIES_ALL_STAGES, IN_HOST(disk_budget),
+     .help = "What kedge may have on the host's disk altogether: programs, text, checkpoints, logs, weights, of all its runs. "
+             "'kedge check' and a start refuse what would not fit, weights that would not fit are not written, and what is above it "
+             "is an event. 0 sets no limit."},
     {.section = "host", .key = "price_per_hour", .type = FIELD_REAL, .unit = "", .minimum = 0, .maximum = 1e6,
      .initial = "0", .applier = APPLIES_AGENT, IN_HOST(price_per_hour),
      .help = "What the host costs in an hour, in the money of run.budget."},

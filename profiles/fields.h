@@ -20,6 +20,7 @@ enum field_type {
     FIELD_CHOICE,   /* int: index into choices */
     FIELD_RATE,     /* uint64_t bits a second: "200Mbit" */
     FIELD_DURATION, /* uint64_t nanoseconds: "20ms" */
+    FIELD_BYTES,    /* uint64_t: "20GiB" */
 };
 
 enum field_applier { APPLIES_CONSOLE, APPLIES_SCHEDULER, APPLIES_AGENT, APPLIES_STAGE, APPLIES_ALL_STAGES };

@@ -58,12 +58,20 @@ static void format_duration(uint64_t ns, char *out, size_t size)
     format_units(ns, units, out, size);
 }
 
+static void format_bytes(uint64_t bytes, char *out, size_t size)
+{
+    static const struct unit units[] = {{"TiB", (uint64_t)1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}};
+    format_units(bytes, units, out, size);
+}
+
 static void format_number(const struct field *field, double value, char *out, size_t size)
 {
     if (field->type == FIELD_RATE)
         format_rate((uint64_t)value, out, size);
     else if (field->type == FIELD_DURATION)
         format_duration((uint64_t)value, out, size);
+    else if (field->type == FIELD_BYTES)
+        format_bytes((uint64_t)value, out, size);
     else if (field->type == FIELD_INTEGER)
         snprintf(out, size, "%" PRId64, (int64_t)value);
     else
@@ -184,11 +192,16 @@ static int parse_choice(const struct field *field, const char *text, void *at, s
 
 static int parse_u64(const struct field *field, const char *text, void *at, struct why *why)
 {
+    static const struct {
+        int (*read)(const char *text, uint64_t *value);
+        const char *complaint;
+    } kinds[] = {[FIELD_RATE] = {text_to_rate, "is not a rate such as 200Mbit"},
+                 [FIELD_DURATION] = {text_to_duration, "is not a time such as 20ms"},
+                 [FIELD_BYTES] = {text_to_bytes, "is not a size such as 20GiB"}};
     uint64_t value;
-    bool is_rate = field->type == FIELD_RATE;
-    int err = is_rate ? text_to_rate(text, &value) : text_to_duration(text, &value);
+    int err = kinds[field->type].read(text, &value);
     if (err)
-        return refuse(field, text, is_rate ? "is not a rate such as 200Mbit" : "is not a time such as 20ms", why);
+        return refuse(field, text, kinds[field->type].complaint, why);
     err = check_range(field, text, (double)value, why);
     if (err == 0)
         *(uint64_t *)at = value;
@@ -201,6 +214,7 @@ int field_parse(const struct field *field, const char *text, void *base, struct 
     static parse_fn *const parsers[] = {
         [FIELD_BOOL] = parse_bool, [FIELD_INTEGER] = parse_integer, [FIELD_REAL] = parse_real, [FIELD_TEXT] = parse_text,
         [FIELD_CHOICE] = parse_choice, [FIELD_RATE] = parse_u64, [FIELD_DURATION] = parse_u64,
+        [FIELD_BYTES] = parse_u64,
     };
     return parsers[field->type](field, text, (char *)base + field->offset, why);
 }
@@ -231,6 +245,9 @@ void field_format(const struct field *field, const void *base, char *out, size_t
         break;
     case FIELD_DURATION:
         format_duration(*(const uint64_t *)at, out, size);
+        break;
+    case FIELD_BYTES:
+        format_bytes(*(const uint64_t *)at, out, size);
         break;
     }
 }

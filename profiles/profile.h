@@ -76,6 +76,7 @@ struct profile_host {
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
     int64_t threads;            /* host.threads of each process: 0 = its share of the cores */
     bool spare;                 /* host.spare: no process is planned for it; `kedge replace` may put some there */
+    uint64_t disk_budget;       /* host.disk_budget: bytes that kedge may have there, 0 = unlimited */
     double price_per_hour;      /* host.price_per_hour */
     double price_per_gb_up;     /* host.price_per_gb_up: of 10⁹ bytes that leave it */
     int line;                   /* of the section in the file, 0 = not from a file */

@@ -63,6 +63,9 @@ int plan_cores(void);
 void plan_move_stage(const struct profile *profile, int cores, struct plan *plan, int stage, int host);
 void plan_move_anchor(const struct profile *profile, struct plan *plan, int host);
 
+/* What the run writes on a host itself, at most: logs, the journal, weights; bytes. */
+uint64_t plan_disk_bytes(const struct profile *profile, const struct plan *plan, int host);
+
 /* At most 80 columns wide. */
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out);
 void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out);

@@ -152,6 +152,17 @@ static void print_codec(const struct plan *plan, const struct profile *profile, 
     print_statistics(profile, out);
 }
 
+/* Where a host has a budget for its disk. */
+static void print_disks(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    char writes[32], may[32];
+    for (int i = 0; i < (int)profile->host_count; i++)
+        if (profile->hosts[i].disk_budget)
+            fprintf(out, "\nHost %.20s: up to %s for logs and weights, of the %s that kedge\nmay have on its disk.\n", profile->hosts[i].name,
+                    text_from_bytes(plan_disk_bytes(profile, plan, i), writes, sizeof writes),
+                    text_from_bytes(profile->hosts[i].disk_budget, may, sizeof may));
+}
+
 void plan_print(const struct plan *plan, const struct profile *profile, FILE *out)
 {
     char run[PROFILE_NAME + 64];
@@ -171,6 +182,7 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
     print_memory(plan, out);
     print_roads(plan, profile, out);
     plan_print_anchor(plan, profile, out);
+    print_disks(plan, profile, out);
 }
 
 /* ---- JSON ---- */
@@ -215,7 +227,11 @@ static json_t *road_as_json(const struct plan *plan, const struct plan_road *roa
 
 void plan_print_json(const struct plan *plan, const struct profile *profile, FILE *out)
 {
-    json_t *stages = json_array(), *roads = json_array();
+    json_t *stages = json_array(), *roads = json_array(), *hosts = json_array();
+    for (int i = 0; i < (int)profile->host_count; i++)
+        json_array_append_new(hosts, json_pack("{s:s, s:I, s:I}", "host", profile->hosts[i].name, "disk_bytes",
+                                               (json_int_t)plan_disk_bytes(profile, plan, i), "disk_budget_bytes",
+                                               (json_int_t)profile->hosts[i].disk_budget));
     for (int i = 0; i < plan->stage_count; i++)
         json_array_append_new(stages, stage_as_json(&plan->stages[i], profile));
     for (int i = 0; i < plan->road_count; i++)
@@ -224,10 +240,10 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
                             "token_bytes_backward", (json_int_t)plan_token_bytes(profile, true), "state_bytes_forward",
                             (json_int_t)plan_state_bytes(profile, false), "state_bytes_backward",
                             (json_int_t)plan_state_bytes(profile, true));
-    json_t *all = json_pack("{s:i, s:s, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "version", PLAN_JSON_VERSION, "run", profile->name,
+    json_t *all = json_pack("{s:i, s:s, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "version", PLAN_JSON_VERSION, "run", profile->name,
                             "replicas", plan->replicas, "channels", (json_int_t)profile->hidden, "channels_kept",
                             (json_int_t)(profile->codec == CODEC_MASK ? plan->keep : profile->hidden), "tokens_per_step",
-                            (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads, "cut", cut);
+                            (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads, "cut", cut, "hosts", hosts);
     const struct plan_anchor *anchor = &plan->anchor;
     if (all && anchor->there)
         json_object_set_new(all, "anchor", json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "host", profile->hosts[anchor->host].name, "threads",

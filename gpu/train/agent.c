@@ -47,7 +47,7 @@ struct agent {
     struct loop_timer *kill_due, *sweep, *lease, *patience, *fuse;
     struct child children[CHILDREN_MOST];
     int child_count;
-    bool ready_told, stopping, control_over, swept, gpus_noted;
+    bool ready_told, disk_told, stopping, control_over, swept, gpus_noted;
     uint64_t sweep_until_ns, busy_ns;
     int exit_err;
     char newest_failure[600];
@@ -454,9 +454,28 @@ static void note_gpus(struct agent *agent)
         log_at(LOG_WARN, "agent", "%s", why.text);
 }
 
+/* Logs and journals ask nobody before they grow: what is above the budget is said, once until it is below again. */
+static void judge_disk(struct agent *agent)
+{
+    struct wire_event event = {.code = "disk-budget"};
+    uint64_t used = health_disk_used(agent->health), budget = agent->arguments.disk_budget;
+    char has[32], may[32];
+    bool above = used > budget;
+    if (above == agent->disk_told || !budget)
+        return;
+    agent->disk_told = above;
+    event.level = above ? EVENT_WARN : EVENT_INFO;
+    snprintf(event.text, sizeof event.text, "kedge has %s on host %s, %s its disk_budget of %s%s",
+             text_from_bytes(used, has, sizeof has), agent->arguments.host, above ? "above" : "within", text_from_bytes(budget, may, sizeof may),
+             above ? ": no weights are written there until it has less" : " again");
+    log_at(above ? LOG_WARN : LOG_INFO, "agent", "%s", event.text);
+    control_send(agent->control, WIRE_EVENT, &event);
+}
+
 static void tell_health(const struct wire_host *host, void *arg)
 {
     note_gpus(arg);
+    judge_disk(arg);
     control_sample(((struct agent *)arg)->control, WIRE_HOST, host, 0, false);
 }
 
@@ -518,7 +537,7 @@ static int begin(struct agent *agent, struct why *why)
     err = add_signals(agent, why);
     if (!err) {
         dial_control(agent);
-        agent->health = health_new(agent->loop, agent->arguments.folder, tell_health, agent);
+        agent->health = health_new(agent->loop, agent->arguments.folder, agent->arguments.disk_budget, tell_health, agent);
     }
     return err;
 }

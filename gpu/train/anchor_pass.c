@@ -10,6 +10,7 @@
 #include "gpu/math/half.h"
 #include "gpu/model/carve.h"
 #include "gpu/train/anchor_inside.h"
+#include "gpu/train/disk.h"
 #include "gpu/train/inside.h"
 #include "gpu/train/shape.h"
 #include "ssh/base/clock.h"
@@ -402,7 +403,11 @@ static int write_lifeboat(struct anchor *anchor, uint64_t version, struct why *w
     struct safetensors_out *out = NULL;
     int used = snprintf(path, sizeof path, "%s/lifeboat", anchor->settings.folder),
         count = stage_tensor_count(anchor->model);
-    int err = file_make_folders(path, 0700, why);
+    struct stage_shape shape = pass_shape(&anchor->settings.profile);
+    int err = disk_check(&anchor->settings.profile, anchor->settings.host, anchor->settings.folder,
+                         2 * (uint64_t)stage_word_count(&shape), why);
+    if (!err)
+        err = file_make_folders(path, 0700, why);
     snprintf(step, sizeof step, "%" PRIu64, version - 1);
     snprintf(path + used, sizeof path - (size_t)used, "/model.safetensors");
     struct safetensors_entry *entries = mem_array((size_t)count, sizeof *entries);

@@ -29,6 +29,7 @@ static const struct option {
     OPTION("--incarnation", OPTION_NUMBER, incarnation),
     OPTION("--timeout", OPTION_DURATION, timeout_ns),
     OPTION("--fuse", OPTION_DURATION, fuse_ns),
+    OPTION("--disk-budget", OPTION_NUMBER, disk_budget),
     OPTION("--lease", OPTION_FLAG, lease),
     OPTION("--plain", OPTION_FLAG, plain),
 #undef OPTION

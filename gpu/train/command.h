@@ -21,6 +21,7 @@ struct worker_arguments {
     uint64_t incarnation;        /* --incarnation N */
     uint64_t timeout_ns;         /* --timeout 10s: run.timeout, until the profile is known */
     uint64_t fuse_ns;            /* --fuse 2h: an agent ends its processes after so long; 0 = never */
+    uint64_t disk_budget;        /* --disk-budget BYTES: what kedge may have on the host's disk; 0 = unlimited */
     bool lease;                  /* --lease: …and when the scheduler is silent for a whole lease */
     bool plain;                  /* --plain: link.security = plain */
     uint64_t run_id;             /* from FOLDER/run.id */

@@ -21,6 +21,7 @@ struct compute_settings {
     struct wire_assign assign;                       /* without its tail */
     char name[WIRE_NAME];                            /* ours, "r0s1" */
     char folder[512]; /* of the run */
+    char host[WIRE_NAME];                            /* ours */
     char upstream[WIRE_NAME], downstream[WIRE_NAME]; /* names of the neighbours, "" where there is none */
     struct snap *snap;   /* where snapshots go; NULL: none are taken here. Outlives the compute, as */
     struct bases *bases; /* where the anchor's directions come from; NULL: there is no anchor */

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "gpu/train/disk.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
@@ -38,6 +39,7 @@ struct health {
     bool answered, had_gpus; /* the first time */
     uint64_t before_bytes;
     struct wire_host gpus; /* its newest words */
+    uint64_t disk_budget, disk_used, counted_ns; /* counted_ns: from when on it is counted again */
 };
 
 extern char **environ;
@@ -241,6 +243,16 @@ static size_t read_text(const char *path, char *out, size_t size)
     return used;
 }
 
+/* So many files may lie there that counting them takes a while: at most a hundredth of the time. */
+static void count_disk(struct health *health)
+{
+    uint64_t began_ns = clock_now_ns();
+    if (!health->disk_budget || began_ns < health->counted_ns)
+        return;
+    health->disk_used = disk_used(health->folder);
+    health->counted_ns = clock_now_ns() + 100 * (clock_now_ns() - began_ns);
+}
+
 static void look(struct health *health, struct wire_host *host)
 {
     char text[64 << 10];
@@ -261,6 +273,8 @@ static void look(struct health *health, struct wire_host *host)
     if (statvfs(health->folder, &disk) == 0) {
         host->disk_bytes = (uint64_t)disk.f_blocks * disk.f_frsize;
         host->disk_free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+        count_disk(health);
+        disk_narrow(health->disk_budget, health->disk_used, &host->disk_bytes, &host->disk_free_bytes);
     }
 }
 
@@ -274,10 +288,15 @@ static void on_period(void *arg)
     ask_gpus(health);
 }
 
-struct health *health_new(struct loop *loop, const char *folder, health_cb *tell, void *arg)
+uint64_t health_disk_used(const struct health *health)
+{
+    return health->disk_used;
+}
+
+struct health *health_new(struct loop *loop, const char *folder, uint64_t disk_budget, health_cb *tell, void *arg)
 {
     struct health *health = mem_new(sizeof *health);
-    *health = (struct health){.loop = loop, .folder = folder, .tell = tell, .arg = arg, .out = -1};
+    *health = (struct health){.loop = loop, .folder = folder, .disk_budget = disk_budget, .tell = tell, .arg = arg, .out = -1};
     health_read_gpus("", &health->gpus);
     health->period = loop_timer_new(loop, on_period, health);
     health->deadline = loop_timer_new(loop, on_deadline, health);

@@ -15,8 +15,11 @@ struct health;
 
 typedef void health_cb(const struct wire_host *host, void *arg);
 
-/* Tells every few seconds, the first time at once. `folder`: whose file system is looked at. */
-struct health *health_new(struct loop *loop, const char *folder, health_cb *tell, void *arg);
+/* Tells every few seconds, the first time at once. `folder`: of the run, whose file system is looked at. With a `disk_budget`
+ * (bytes; 0 = none) the disk is what that leaves of it. */
+struct health *health_new(struct loop *loop, const char *folder, uint64_t disk_budget, health_cb *tell, void *arg);
+/* What kedge had on the disk at the last look; 0 without a budget. */
+uint64_t health_disk_used(const struct health *health);
 void health_free(struct health *health); /* kills what it had started; NULL is fine */
 void health_look(struct health *health); /* and tell now; NULL is fine */
 /* What the GPUs held when they were asked first, which is before anything of ours was started; false = not known. */

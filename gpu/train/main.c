@@ -12,7 +12,7 @@ static const struct command {
     const char *name, *arguments, *help;
     int (*main)(int count, char **words);
 } commands[] = {
-    {"agent", "--folder RUN --host NAME --head HOST:PORT [--timeout 10s] [--fuse 2h] [--lease] [--plain]",
+    {"agent", "--folder RUN --host NAME --head HOST:PORT [--timeout 10s] [--fuse 2h] [--disk-budget BYTES] [--lease] [--plain]",
      "supervise the worker processes of one run on this host", agent_main},
     {"stage",
      "--folder RUN --name NAME --host NAME --head HOST:PORT --incarnation N --listen HOST:PORT [--announce HOST:PORT] "

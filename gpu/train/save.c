@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu/train/disk.h"
 #include "gpu/train/inside.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/file.h"
@@ -13,7 +14,11 @@ static int write_weights(struct compute *compute, struct wire_saved *saved, stru
     char folder[sizeof compute->settings.folder + 40], path[sizeof folder + WIRE_NAME + 4];
     int used = snprintf(folder, sizeof folder, "%s/checkpoint/%" PRIu64, compute->settings.folder, saved->step);
     snprintf(path, sizeof path, "%.*s/%s", used, folder, saved->file);
-    int err = file_make_folders(folder, 0700, why);
+    struct stage_shape shape = compute_shape(&compute->settings);
+    uint64_t most = (uint64_t)stage_word_count(&shape) * sizeof(float);
+    int err = disk_check(&compute->settings.profile, compute->settings.host, compute->settings.folder, most, why);
+    if (!err)
+        err = file_make_folders(folder, 0700, why);
     return err ? err : stage_save(compute->model, path, &saved->bytes, &saved->hash, why);
 }
 

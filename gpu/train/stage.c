@@ -136,6 +136,7 @@ static int begin_compute(struct worker *worker, uint64_t profile_hash, struct wh
     settings->assign = worker->assign;
     memcpy(settings->name, worker->arguments.name, sizeof settings->name);
     memcpy(settings->folder, worker->arguments.folder, sizeof settings->folder);
+    memcpy(settings->host, worker->arguments.host, sizeof settings->host);
     neighbour(worker, worker->assign.stage - 1, settings->upstream);
     neighbour(worker, worker->assign.stage + 1, settings->downstream);
     int err = worker->is_anchor ? anchor_new(settings, &worker->anchor, why) : ship_open(worker, settings, why);

@@ -173,6 +173,20 @@ int file_remove_tree(const char *path, struct why *why)
     return err;
 }
 
+uint64_t file_tree_bytes(const char *path)
+{
+    char *root = mem_text(path), *roots[] = {root, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
+    uint64_t bytes = 0;
+    for (FTSENT *entry; walk && (entry = fts_read(walk)) != NULL;)
+        if (entry->fts_info == FTS_D || entry->fts_info == FTS_F || entry->fts_info == FTS_SL || entry->fts_info == FTS_DEFAULT)
+            bytes += (uint64_t)entry->fts_statp->st_blocks * 512;
+    if (walk)
+        fts_close(walk);
+    mem_free(root);
+    return bytes;
+}
+
 int file_program_folder(char *out, size_t size, struct why *why)
 {
     char path[PATH_MAX];

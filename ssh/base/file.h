@@ -20,6 +20,9 @@ int file_sync_folder(const char *path, struct why *why);
 int file_make_folders(const char *path, mode_t mode, struct why *why);
 /* Remove a folder and what is in it; absent is fine. Does not follow links. */
 int file_remove_tree(const char *path, struct why *why);
+/* What a folder and all in it take on their disk, as du counts it; 0 when it is not there. Does not follow links; what vanishes
+ * meanwhile or cannot be looked into is not counted. */
+uint64_t file_tree_bytes(const char *path);
 /* The folder of the running program (for its siblings: kedged, kedge-worker, kedge-cpu.so). */
 int file_program_folder(char *out, size_t size, struct why *why);
 

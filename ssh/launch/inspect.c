@@ -343,12 +343,18 @@ static const char *peer_of(const struct visited *visited)
 static void on_first_up(struct reach *reach, void *arg)
 {
     struct visited *visited = arg;
-    char *facts = inspect_facts_script(peer_of(visited)), *script = script_of_run(visited->inspect->profile->name, facts);
+    const struct inspect *inspect = visited->inspect;
+    const struct profile_host *host = visited->found.host;
+    const char *room = host->disk_budget && inspect->needs.room_script ? inspect->needs.room_script : ":";
+    char *facts = inspect_facts_script(peer_of(visited)), *both = mem_format("%s; %s", facts, room),
+         *script = script_of_run(inspect->profile->name, both);
+    visited->found.room.run = inspect->needs.run_kib[host - inspect->profile->hosts];
     visited->found.login_ns = clock_now_ns() - visited->began_ns;
     move_to(visited, STATE_FACTS, "looking");
     visited->exec = exec_run(reach_session(reach), "looking at it", script, NULL, 0, 16384, 3 * visited->settings.greet_ns, on_facts,
                              visited);
     mem_free(script);
+    mem_free(both);
     mem_free(facts);
 }
 

@@ -15,6 +15,7 @@
 
 #include "profiles/profile.h"
 #include "ssh/base/why.h"
+#include "ssh/launch/room.h"
 #include "ssh/link/loop.h"
 #include "ssh/session/session.h"
 
@@ -36,6 +37,7 @@ struct inspect_host { /* 0, "" and NAN = not known */
     double offset_seconds; /* its clock minus ours */
     char os[100], machine[32], glibc[32], interface[64]; /* the last: by which it reaches the others, and its address there */
     uint64_t cpus, memory_kib, disk_free_kib, open_files;
+    struct room room;      /* of a host with a disk_budget */
     struct inspect_gpu gpus[INSPECT_GPUS];
     int gpu_count, gpu_users;
     enum inspect_port port;
@@ -52,6 +54,8 @@ struct inspect_needs {
     uint64_t disk_kib; /* what a host without anything must take */
     unsigned glibc;    /* of the programs: 2035 = 2.35; 0 = not known */
     bool bf16;         /* products in bf16 (train.precision) */
+    const char *room_script; /* of what a start would send (room_script); NULL = no host has a disk_budget. Outlives the inspect */
+    uint64_t run_kib[PROFILE_HOSTS]; /* that the run itself writes on each host of the profile at most */
 };
 
 struct inspect;

@@ -90,7 +90,8 @@ static void read_fact(const char *key, const char *value, struct inspect_host *f
                  {"interface", found->interface, sizeof found->interface, NULL},
                  {"glibc", found->glibc, sizeof found->glibc, NULL}, {"cpus", NULL, 0, &found->cpus},
                  {"memory", NULL, 0, &found->memory_kib},            {"disk", NULL, 0, &found->disk_free_kib},
-                 {"files", NULL, 0, &found->open_files}};
+                 {"files", NULL, 0, &found->open_files},             {"used", NULL, 0, &found->room.used},
+                 {"missing", NULL, 0, &found->room.missing}};
     uint64_t number;
     char shown[40];
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
@@ -146,6 +147,21 @@ static void judge_gpus(struct inspect_host *found, bool bf16)
                      found->gpu_users);
 }
 
+/* The budget bounds what kedge has there in the end, and what it leaves must be free. */
+static void judge_disk(struct inspect_host *found)
+{
+    char has[32], may[32], left[32];
+    struct why why = {0};
+    uint64_t budget_kib = found->host->disk_budget / 1024;
+    if (room_check(found->host, &found->room, &why) != 0)
+        inspect_problem(found, "%s", why.text);
+    else if (found->disk_free_kib && budget_kib > found->room.used && budget_kib - found->room.used > found->disk_free_kib)
+        inspect_problem(found, "kedge may have %s of its disk (disk_budget) and has %s, but only %s are free: lower the budget, or delete "
+                        "something there", text_from_bytes(found->host->disk_budget, may, sizeof may),
+                        text_from_bytes(found->room.used * 1024, has, sizeof has),
+                        text_from_bytes(found->disk_free_kib * 1024, left, sizeof left));
+}
+
 void inspect_judge(struct inspect_host *found, const struct inspect_needs *needs, const char *our_glibc)
 {
     char has[32], wanted[32], text[INSPECT_WORD];
@@ -168,6 +184,8 @@ void inspect_judge(struct inspect_host *found, const struct inspect_needs *needs
         inspect_problem(found, "%s free on its disk, up to %s are needed: delete something there, or set XDG_DATA_HOME to a larger disk",
                         text_from_bytes(found->disk_free_kib * 1024, has, sizeof has),
                         text_from_bytes(needs->disk_kib * 1024, wanted, sizeof wanted));
+    if (found->host && found->host->disk_budget)
+        judge_disk(found);
     if (found->open_files && found->open_files < OPEN_FILES)
         inspect_problem(found, "only %" PRIu64 " open files are allowed (ulimit -Hn): raise nofile in /etc/security/limits.conf to %d",
                         found->open_files, OPEN_FILES);

@@ -116,19 +116,23 @@ static void start_here(struct launch_program *program, const char *address)
 {
     struct why why = {0};
     struct launch *launch = program->launch;
-    char worker[RUNS_PATH], timeout[64], fuse[32];
+    char worker[RUNS_PATH], timeout[64], fuse[32], budget[32];
     if (prepare_sibling("kedge-worker", worker, sizeof worker, &why) != 0 ||
         profile_get(launch->profile, "run.timeout", timeout, sizeof timeout, &why) != 0) {
         fail_program(program, ERR_GONE, why.text);
         return;
     }
     /* An agent reads no profile: what it must know before anybody can tell it stands here. */
-    const char *argv[16] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", address, "--timeout",
+    const char *argv[20] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", address, "--timeout",
                             timeout};
     int count = 10;
     if (remote_fuse(launch->profile, fuse, sizeof fuse)) {
         argv[count++] = "--fuse";
         argv[count++] = fuse;
+    }
+    if (remote_disk_budget(&launch->profile->hosts[program - launch->agents], budget, sizeof budget)) {
+        argv[count++] = "--disk-budget";
+        argv[count++] = budget;
     }
     if (launch->profile->without_head == WITHOUT_STOP)
         argv[count++] = "--lease";

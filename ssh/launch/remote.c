@@ -13,6 +13,7 @@
 #include "ssh/base/text.h"
 #include "ssh/launch/needed.h"
 #include "ssh/launch/push.h"
+#include "ssh/launch/room.h"
 #include "ssh/launch/script.h"
 #include "ssh/session/exec.h"
 
@@ -33,8 +34,6 @@ enum remote_state {
     REMOTE_READY,
     REMOTE_FAILED,
 };
-
-enum part { PART_PROGRAMS, PART_TEXT, PART_CHECKPOINT, PART_ADAPTER, PARTS }; /* what a host is sent, in this order */
 
 struct remote {
     struct loop *loop;
@@ -204,7 +203,7 @@ static void on_timer(void *arg)
 
 /* ---- looking ---- */
 
-static void next_parcel(struct remote *remote);
+static void look_for_room(struct remote *remote);
 
 static bool is_our_machine(const struct remote *remote)
 {
@@ -265,7 +264,7 @@ static void on_looked(struct exec *exec, int err, const char *reason, void *arg)
         if (nonce.left && remote->facts.nonce != nonce.word)
             say(remote, "it is another machine than at the start before; what may be left on that one is not seen from here");
         remote->parcel = 0;
-        next_parcel(remote);
+        look_for_room(remote);
     }
 }
 
@@ -282,22 +281,19 @@ static void look(struct remote *remote)
 /* ---- pushing ---- */
 
 static void deliver(struct remote *remote);
+static void next_parcel(struct remote *remote);
 
-static const struct parcel *parcel_of(const struct remote *remote, int index, const char **place)
+static const struct parcel *parcel_of(const struct remote *remote, int index)
 {
-    static const char *const places[PARTS] = {"programs", "text", "checkpoint", "adapter"};
     const struct parcel *parcels[PARTS] = {remote->settings.programs, remote->settings.text, remote->settings.checkpoint,
                                            remote->settings.adapter};
-    *place = places[index];
     return parcels[index];
 }
 
 /* D/programs/ID */
 static char *parcel_folder(const struct remote *remote, int index)
 {
-    const char *place;
-    const struct parcel *parcel = parcel_of(remote, index, &place);
-    return mem_format("%s/%s/%s", remote->facts.data, place, parcel->id);
+    return mem_format("%s/%s/%s", remote->facts.data, room_place((enum part)index), parcel_of(remote, index)->id);
 }
 
 static void on_push_progress(struct push *push, const char *text, void *arg)
@@ -328,9 +324,8 @@ static void on_pushed(struct push *push, int err, bool sent, const char *reason,
 static void next_parcel(struct remote *remote)
 {
     static const struct push_callbacks callbacks = {on_push_progress, on_pushed};
-    const char *place;
     const struct parcel *parcel = NULL;
-    while (remote->parcel < PARTS && (!(parcel = parcel_of(remote, remote->parcel, &place)) || !parcel->count))
+    while (remote->parcel < PARTS && (!(parcel = parcel_of(remote, remote->parcel)) || !parcel->count))
         remote->parcel++;
     if (remote->parcel == PARTS) {
         deliver(remote);
@@ -340,6 +335,42 @@ static void next_parcel(struct remote *remote)
     move_to(remote, REMOTE_PUSHING);
     remote->push = push_new(remote->loop, reach_session(remote->reach), parcel, folder, 2 * greet_ns(remote), &callbacks, remote);
     mem_free(folder);
+}
+
+static void on_room(struct exec *exec, int err, const char *reason, void *arg)
+{
+    struct remote *remote = arg;
+    struct room room;
+    struct why why = {0};
+    if (remote->state != REMOTE_LOOKING) /* the session was lost before, and comes again */
+        return;
+    if (err)
+        lost(remote, err, reason);
+    else if (room_read(exec_output(exec, NULL), &room, &why) != 0)
+        fail(remote, why.err, "host %s %s", host_name(remote), why.text);
+    else if (room_check(remote->settings.host, &room, &why) != 0)
+        fail(remote, why.err, "host %s: %s", host_name(remote), why.text);
+    else
+        next_parcel(remote);
+}
+
+/* Before the first byte: would what is to be sent go beyond the budget of its disk? */
+static void look_for_room(struct remote *remote)
+{
+    const struct parcel *parcels[PARTS];
+    if (!remote->settings.host->disk_budget) {
+        next_parcel(remote);
+        return;
+    }
+    for (int i = 0; i < PARTS; i++)
+        parcels[i] = parcel_of(remote, i);
+    char *room = room_script(parcels), *script = script_of_run(remote->settings.profile->name, room);
+    say(remote, "looking for room on its disk");
+    exec_free(remote->exec);
+    remote->exec = exec_run(reach_session(remote->reach), "looking for room on its disk", script, NULL, 0, FACTS_BYTES,
+                            4 * greet_ns(remote), on_room, remote);
+    mem_free(script);
+    mem_free(room);
 }
 
 /* ---- delivering ---- */
@@ -372,8 +403,7 @@ static int put_host_file(const struct remote *remote, struct buf *out, const cha
 
 static void put_path(const struct remote *remote, struct buf *lines, enum part part, const char *setting, const char *behind)
 {
-    const char *place;
-    const struct parcel *parcel = parcel_of(remote, (int)part, &place);
+    const struct parcel *parcel = parcel_of(remote, (int)part);
     if (!parcel || !parcel->count)
         return;
     char *folder = parcel_folder(remote, (int)part);
@@ -567,7 +597,7 @@ void remote_start_head(struct remote *remote, uint64_t deadline_ns)
 void remote_start_agent(struct remote *remote, const char *head_address, uint64_t deadline_ns)
 {
     const struct profile *profile = remote->settings.profile;
-    char timeout[64] = "", fuse[32] = "", name[80];
+    char timeout[64] = "", fuse[32] = "", budget[32] = "", name[80];
     BUG_IF(remote->state != REMOTE_PREPARED);
     if (strspn(head_address, ADDRESS_LETTERS) != strlen(head_address)) { /* it goes into a shell, and may come from another host */
         fail(remote, ERR_INVALID, "host %s: '%.100s' is no address of a scheduler", host_name(remote), head_address);
@@ -577,8 +607,9 @@ void remote_start_agent(struct remote *remote, const char *head_address, uint64_
     profile_get(profile, "run.timeout", timeout, sizeof timeout, &(struct why){0});
     snprintf(name, sizeof name, "agent@%s", host_name(remote));
     bool fused = remote_fuse(profile, fuse, sizeof fuse);
-    char *words = mem_format("kedge-worker agent --folder \"$R\" --host %s --head %s --timeout %s%s%s%s%s", host_name(remote),
-                             head_address, timeout, fused ? " --fuse " : "", fuse,
+    bool bounded = remote_disk_budget(remote->settings.host, budget, sizeof budget);
+    char *words = mem_format("kedge-worker agent --folder \"$R\" --host %s --head %s --timeout %s%s%s%s%s%s%s", host_name(remote),
+                             head_address, timeout, fused ? " --fuse " : "", fuse, bounded ? " --disk-budget " : "", budget,
                              profile->without_head == WITHOUT_STOP ? " --lease" : "",
                              profile->security == SECURITY_PLAIN ? " --plain" : "");
     say(remote, "starting the agent");
@@ -593,6 +624,13 @@ bool remote_fuse(const struct profile *profile, char *out, size_t size)
     if (fuse_ns)
         snprintf(out, size, "%" PRIu64 "ms", (fuse_ns + 2 * timeouts.grace_ns) / CLOCK_MS);
     return fuse_ns;
+}
+
+bool remote_disk_budget(const struct profile_host *host, char *out, size_t size)
+{
+    if (host->disk_budget)
+        snprintf(out, size, "%" PRIu64, host->disk_budget);
+    return host->disk_budget;
 }
 
 bool remote_is_reached(const struct remote *remote)

@@ -1,7 +1,7 @@
 /*
  * One host over SSH on its way into a run:
  *
- *   REACHING (session up: connect, trust, login) → LOOKING (what is it, what is there) → PUSHING (each parcel that is not
+ *   REACHING (session up: connect, trust, login) → LOOKING (what is it, what is there, has it room) → PUSHING (each parcel that is not
  *   there) → DELIVERING (credentials by stdin, 0600) → PREPARED → STARTING (the agent's first line) → READY
  *
  * and FAILED from everywhere. A session that breaks while files travel is opened anew, and they go on where they were.
@@ -54,6 +54,8 @@ bool remote_is_reached(const struct remote *remote); /* its login came about */
 const char *remote_address(const struct remote *remote); /* host name by which SSH reaches it; "" before that is known */
 /* The fuse of an agent as it is told ("7230000ms"): a little behind kedged's own, which ends the run in good order. False = none. */
 bool remote_fuse(const struct profile *profile, char *out, size_t size);
+/* The bytes of its host.disk_budget as an agent is told. False = none. */
+bool remote_disk_budget(const struct profile_host *host, char *out, size_t size);
 void remote_free(struct remote *remote); /* ends nothing that was started there; NULL is fine */
 
 #endif

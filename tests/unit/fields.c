@@ -32,7 +32,7 @@ static void each_row_is_whole(void **state)
         assert_non_null(row->unit);
         assert_true(row->size > 0);
         assert_int_equal(row->choices != NULL, row->type == FIELD_CHOICE);
-        if (row->type == FIELD_INTEGER || row->type == FIELD_REAL || row->type == FIELD_RATE || row->type == FIELD_DURATION)
+        if (row->type == FIELD_INTEGER || row->type == FIELD_REAL || row->type == FIELD_RATE || row->type == FIELD_DURATION || row->type == FIELD_BYTES)
             assert_true(row->minimum < row->maximum);
         field_range(row, range, sizeof range);
         assert_true(strlen(range) > 3);
@@ -47,6 +47,7 @@ static size_t size_of_type(const struct field *row)
     static const size_t sizes[] = {
         [FIELD_BOOL] = sizeof(bool),  [FIELD_INTEGER] = sizeof(int64_t), [FIELD_REAL] = sizeof(double),
         [FIELD_CHOICE] = sizeof(int), [FIELD_RATE] = sizeof(uint64_t),   [FIELD_DURATION] = sizeof(uint64_t),
+        [FIELD_BYTES] = sizeof(uint64_t),
     };
     return row->type == FIELD_TEXT ? row->size : sizes[row->type];
 }

@@ -317,6 +317,15 @@ static void folders_are_made_and_removed(void **state)
     assert_int_equal(file_write(outside, "keep", 4, 0600, NULL), 0);
     assert_int_equal(symlink(outside, place_file(&place, "a/link")), 0);
     assert_int_equal(symlink(place.folder, place_file(&place, "a/loop")), 0);
+    uint64_t before = file_tree_bytes(place_file(&place, "a")), size = (uint64_t)1 << 20;
+    char *grown = mem_format("%s/grown", place.path), *inside = mem_new(size);
+    memset(inside, 'x', size); /* no holes */
+    assert_int_equal(file_write(grown, inside, size, 0600, NULL), 0);
+    uint64_t after = file_tree_bytes(place_file(&place, "a"));
+    assert_true(after >= before + size && after < before + size + 65536);
+    assert_int_equal(file_tree_bytes(place_file(&place, "nothing")), 0);
+    mem_free(grown);
+    mem_free(inside);
     assert_int_equal(file_remove_tree(place_file(&place, "a"), NULL), 0);
     assert_int_equal(place_count(&place), 1);
     expect_content(outside, "keep", 4);

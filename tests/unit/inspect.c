@@ -75,6 +75,34 @@ static void what_is_wrong_is_said_with_its_remedy(void **unused)
     }
 }
 
+/* 8192 KiB are the run's own. */
+static void a_budget_is_held_against_what_is_there_and_comes(void **unused)
+{
+    static const struct {
+        const char *output, *words; /* words NULL: it fits */
+    } rows[] = {
+        {"disk=90000000\nused=1024\nmissing=1024\n", NULL},
+        {"disk=90000000\nused=4096\nmissing=8192\n", "4.0 MiB there, 8.0 MiB would be sent, and the run would write up to 8.0 MiB: more than its disk_budget of 16.0 MiB; raise"},
+        {"disk=9216\nused=2048\nmissing=0\n", "may have 16.0 MiB of its disk (disk_budget) and has 2.0 MiB, but only 9.0 MiB are free: lower the budget"},
+        {"disk=14336\nused=2048\nmissing=0\n", NULL},
+    };
+    static const struct profile_host host = {.name = "a", .disk_budget = 16 << 20};
+    (void)unused;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct inspect_host *found = mem_new(sizeof *found);
+        char *output = mem_format("machine=x86_64\nglibc=glibc 2.36\n%s", rows[i].output);
+        found->host = &host;
+        found->room.run = 8192;
+        inspect_read_facts(output, found);
+        inspect_judge(found, &(struct inspect_needs){0}, "2.36");
+        assert_int_equal(found->problem_count, rows[i].words != NULL);
+        if (rows[i].words && !says(found->problems, 1, rows[i].words))
+            fail_msg("not '%s' but '%s'", rows[i].words, found->problems[0]);
+        mem_free(output);
+        mem_free(found);
+    }
+}
+
 /* What counts is what the programs ask for, not where they were built. */
 static void an_older_c_library_is_refused_with_both_versions(void **unused)
 {
@@ -162,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_host_is_good),
+        cmocka_unit_test(a_budget_is_held_against_what_is_there_and_comes),
         cmocka_unit_test(what_is_wrong_is_said_with_its_remedy),
         cmocka_unit_test(an_older_c_library_is_refused_with_both_versions),
         cmocka_unit_test(a_clock_that_is_off_is_told),

@@ -403,7 +403,7 @@ static void on_tick(void *arg)
     if (screen->recall && recall_is_over(screen->recall)) {
         recall_free(screen->recall);
         screen->recall = NULL;
-        waterfall_move(&screen->view, 0); /* frozen at a step that the journal had not yet: at its newest */
+        waterfall_recalled(&screen->view);
     }
     read_log(screen);
     draw(screen);

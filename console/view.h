@@ -94,7 +94,8 @@ struct view {
     int replica_first;
     int spectrum_layer;       /* panel Anchor: whose spectrum is drawn */
     bool frozen;
-    uint64_t frozen_at, frozen_step, frozen_tick; /* the newest step then; the one looked at; tick 0: not known */
+    uint64_t frozen_at;       /* the newest step then; 0 when all is here that the journal knows */
+    uint64_t frozen_step, frozen_tick; /* tick 0: not known */
     char draft_name[WIRE_NAME], draft[PROMPT_TEXT]; /* panel Knobs: a value that is not proposed yet */
     bool help;
     int help_top;

@@ -204,11 +204,18 @@ uint64_t waterfall_wall_ms(const struct view *view)
     return any ? any->wall_ms : 0;
 }
 
-/* The journal is read from its oldest step on: until it is through, the step that the run was frozen at is the newest there is. */
 void waterfall_move(struct view *view, int by)
 {
     uint64_t oldest, known = history_steps(&view->history, &oldest), step = view->frozen_step;
     uint64_t newest = known > view->frozen_at ? known : view->frozen_at, far = (uint64_t)(by < 0 ? -by : by);
+    if (newest == 0)
+        return;
     step = by > 0 ? step + far : step > far ? step - far : 0;
     view->frozen_step = step < oldest ? oldest : step > newest ? newest : step;
+}
+
+void waterfall_recalled(struct view *view)
+{
+    view->frozen_at = 0;
+    waterfall_move(view, 0);
 }

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "console/view.h"
+#include "console/waterfall.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/fleet.h"
@@ -440,6 +441,7 @@ static void a_frozen_step_shows_where_its_time_went(void **unused)
             history_recall(&view.history, &view.state, line);
         }
     }
+    waterfall_recalled(&view);
     assert_shows(&view, "frozen at step 60");
     assert_shows(&view, "1.0 s: 400 ms gradient of r0s1");
     assert_shows(&view, "r0s0     ggggggggggggggggggggggg  ");
@@ -478,6 +480,12 @@ static void a_frozen_step_shows_where_its_time_went(void **unused)
     assert_shows(&view, "frozen at step 50");
     fleet_press(&view, "Esc");
     assert_hides(&view, "frozen");
+    struct wire_run_state ahead = {.run = "sea", .run_id = 7, .phase = PHASE_TRAINING, .step = 63, .steps = 200}; /* the journal is behind */
+    view_apply(&view, WIRE_RUN_STATE, &ahead, FLEET_NOW);
+    fleet_press(&view, "Space");
+    assert_shows(&view, "frozen at step 63: the journal does not know");
+    waterfall_recalled(&view);
+    assert_shows(&view, "frozen at step 60 (");
     view_clear(&view);
 }
 

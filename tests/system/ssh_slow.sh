@@ -1,7 +1,7 @@
 #!/bin/sh
 # Hosts behind slow roads: at 1 Mbit/s and 300 ms everything works, it only takes longer; a disk that fills up while programs are on
 # their way is a sentence and leaves nothing half; the room made, the next start goes on where that one was.
-# seconds: 300
+# seconds: 400
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 
@@ -16,11 +16,11 @@ share=$TMP/ssh/two/home/.local/share
 if small_disk "$share" 300m; then
     slow_road two 30000000 40
     set_key "$TMP/far.ini" host.b.ssh "$me@$slow"
-    timeout 120 "$O/kedge" run "$TMP/far.ini" --detach >"$TMP/out" 2>&1 </dev/null &
+    timeout 200 "$O/kedge" run "$TMP/far.ini" --detach >"$TMP/out" 2>&1 </dev/null &
     run=$!
     part() { ls "$share"/kedge/programs/*/*.part "$share"/kedge/programs/*/.*.part 2>/dev/null | head -n 1; }
     begun() { [ -s "$(part)" ] && [ "$(wc -l <"$(part).list")" -gt 1 ]; } 2>/dev/null
-    wait_for 60 begun || fail "nothing arrives: $(cat "$TMP/out")"
+    wait_for 100 begun || fail "nothing arrives: $(cat "$TMP/out")"
     dd if=/dev/zero of="$share/other" bs=1M 2>/dev/null
     wait $run
     status=$?

@@ -7,6 +7,7 @@
 #ifndef KEDGE_CONSOLE_ARGS_H
 #define KEDGE_CONSOLE_ARGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,6 +50,7 @@ enum option {
     OPTION_MERGE = 1L << 31,
     OPTION_ADAPTER = 1L << 32,
     OPTION_FORGET = 1L << 33,
+    OPTION_RESUME = 1L << 34,
 };
 #define OPTIONS_GLOBAL (OPTION_COLOR | OPTION_PLAIN | OPTION_ASCII | OPTION_VERBOSE | OPTION_VERSION | OPTION_HELP)
 
@@ -58,6 +60,7 @@ struct args_option {
     char letter;       /* 'f', or 0 */
     const char *value; /* "WHEN" when it takes one, else NULL */
     const char *help;
+    bool may_be_bare;  /* the value may be left out; then it is not the next word either, and NULL */
 };
 const struct args_option *args_options(size_t *count);
 

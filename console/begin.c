@@ -13,6 +13,7 @@
 #include "console/command.h"
 #include "console/draft.h"
 #include "console/place.h"
+#include "console/resume.h"
 #include "console/screen.h"
 #include "console/visit.h"
 #include "console/watch.h"
@@ -26,6 +27,7 @@
 struct beginning {
     const struct style *style;
     bool quiet; /* JSON lines only */
+    uint64_t resume_step;         /* of the set that the run goes on from; 0 = none */
     bool done;
     bool accept_new, screen, signals_taken;
     struct ask *ask;              /* NULL = nobody is here */
@@ -132,7 +134,7 @@ static int launch_run(struct loop *loop, struct profile *profile, const char *so
     if (!err)
         err = launch_resolve(profile, &beginning->why);
     if (!err)
-        err = prepare_run(profile, source, folder, folder_size, &run_id, &beginning->why);
+        err = prepare_run(profile, source, beginning->resume_step, folder, folder_size, &run_id, &beginning->why);
     if (err)
         return visit_fail(&beginning->why);
     err = start_programs(loop, profile, folder, run_id, false, beginning);
@@ -173,6 +175,11 @@ int begin_run(const struct args *args, const struct style *style)
         goto free_profile;
     loop = loop_new(&beginning.why);
     if (!loop || take_signals(loop, &beginning.why) != 0) {
+        code = visit_fail(&beginning.why);
+        goto free_profile;
+    }
+    if (args->options & OPTION_RESUME &&
+        resume_find(args->values[__builtin_ctzll(OPTION_RESUME)], profile, beginning.quiet, &beginning.resume_step, &beginning.why) != 0) {
         code = visit_fail(&beginning.why);
         goto free_profile;
     }

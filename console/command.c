@@ -52,7 +52,7 @@ static const struct command commands[] = {
     },
     {
         .name = "run", .arguments = "PROFILE", .least = 1, .most = 1,
-        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON | OPTION_ACCEPT_NEW,
+        .options = OPTION_DETACH | OPTION_HEADLESS | OPTION_JSON | OPTION_ACCEPT_NEW | OPTION_RESUME,
         .function = begin_run, .help = "start a run and watch it",
         .details = "The profile is checked, a run folder with fresh credentials is made, then the scheduler and the "
                    "agents are started in sessions of their own. On a terminal the screen opens then (see KEYS in kedge(1)); "
@@ -63,6 +63,11 @@ static const struct command commands[] = {
                    "unless its key is pinned (host_key) or --accept-new is given. A key that has changed is always refused.\n\n"
                    "Leaving the screen, Ctrl-C, closing the terminal or killing this program leaves the run as it is; only 'kedge stop' "
                    "ends it. While the programs are still starting, Ctrl-C ends them again.\n\n"
+                   "With --resume the run goes on from the newest checkpoint set in its folder, or from that of STEP, at the step behind it: "
+                   "weights, moments, the order of the text and the learning rate are as they would have been. The profile "
+                   "must be the one that the set is of, but for what says how the run is carried out (hosts, roads, run.steps, …) and for "
+                   "live settings; those that were changed while it ran hold on, unless the profile has been edited since. A set that is torn "
+                   "or was changed is refused, and the newest whole one is named. What the anchor knew is not in a set.\n\n"
                    "The exit code is 0 when all steps were trained or you left the screen with q, 1 when the run was stopped or "
                    "failed, 130 after Ctrl-C or a signal. With --json every line is one JSON object of type state or event.",
     },
@@ -145,9 +150,9 @@ static const struct command commands[] = {
     },
     {
         .name = "checkpoint", .arguments = "RUN", .least = 1, .most = 1, .function = order_checkpoint,
-        .help = "write the weights of a run that is going",
-        .details = "Every stage writes its weights at the next step boundary, into checkpoint/STEP of the run's folder, and training "
-                   "goes on; a run that was paused does it too. Returns when the set is whole. The newest two sets are kept. When all "
+        .help = "write all that a run could go on from",
+        .details = "Every stage writes its weights, moments and the rest of its state at the next step boundary, into checkpoint/STEP of the run's folder, and training "
+                   "goes on; a run that was paused does it too. Returns when the set is whole. checkpoint.keep says how many sets stay. When all "
                    "steps are trained a set is written without being asked for.",
     },
     {
@@ -162,7 +167,7 @@ static const struct command commands[] = {
                    "ends when it is there. Returns when nothing of the run is on the host but its agent: it may be switched off then. "
                    "'kedge restart RUN HOST' brings the work back, while its agent lives.\n\n"
                    "Refused when nobody would be left: a run of one replica is written with 'kedge checkpoint', ended with 'kedge stop' and "
-                   "goes on from what 'kedge export' makes of it, in a run of its own.",
+                   "goes on with 'kedge run PROFILE --resume', on other hosts if the profile names others.",
     },
     {
         .name = "restart", .arguments = "RUN HOST", .least = 2, .most = 2, .options = OPTION_NO_WAIT, .function = order_restart,

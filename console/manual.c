@@ -19,11 +19,19 @@ static int next_option(const struct command *command, size_t *at, const struct a
     return 0;
 }
 
+/* "=N", "[=STEP]" where it may be left out, "" where there is none; until the next call. */
+static const char *value_words(const struct args_option *option)
+{
+    static char words[40];
+    snprintf(words, sizeof words, option->may_be_bare ? "[=%s]" : "=%s", option->value ? option->value : "");
+    return option->value ? words : "";
+}
+
 static void print_option_name(const struct args_option *option, FILE *out)
 {
     if (option->letter)
         fprintf(out, "-%c, ", option->letter);
-    fprintf(out, "--%s%s%s", option->name, option->value ? "=" : "", option->value ? option->value : "");
+    fprintf(out, "--%s%s", option->name, value_words(option));
 }
 
 static void print_option_row(const struct args_option *option, FILE *out)
@@ -57,7 +65,7 @@ void command_print_usage(const struct command *command, FILE *out)
     const struct args_option *option;
     fprintf(out, "usage: kedge %s%s%s", command->name, command->arguments[0] ? " " : "", command->arguments);
     for (size_t at = 0; next_option(command, &at, &option);)
-        fprintf(out, " [--%s%s%s]", option->name, option->value ? "=" : "", option->value ? option->value : "");
+        fprintf(out, " [--%s%s]", option->name, value_words(option));
     fputc('\n', out);
 }
 
@@ -105,7 +113,7 @@ static void print_words_of(const struct command *command, FILE *out)
 {
     const struct args_option *option;
     for (size_t at = 0; next_option(command, &at, &option);)
-        fprintf(out, " --%s%s", option->name, option->value ? "=" : "");
+        fprintf(out, " --%s%s", option->name, option->value && !option->may_be_bare ? "=" : "");
 }
 
 static const char *first_argument_kind(const struct command *command)
@@ -132,7 +140,7 @@ void command_print_completion(FILE *out)
           "    options='", out);
     for (size_t i = 0; i < option_count; i++)
         if (options[i].bit & OPTIONS_GLOBAL)
-            fprintf(out, "%s--%s%s", i ? " " : "", options[i].name, options[i].value ? "=" : "");
+            fprintf(out, "%s--%s%s", i ? " " : "", options[i].name, options[i].value && !options[i].may_be_bare ? "=" : "");
     fputs("'\n    case $command in\n", out);
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "    %s) kind='%s' options=\"$options", commands[i].name, first_argument_kind(&commands[i]));
@@ -181,7 +189,7 @@ void command_print_mdoc(FILE *out)
         if (commands[i].arguments[0])
             fprintf(out, " Ar %s", commands[i].arguments);
         for (size_t at = 0; next_option(&commands[i], &at, &option);)
-            fprintf(out, " Oo Fl -%s%s%s Oc", option->name, option->value ? "=" : "", option->value ? option->value : "");
+            fprintf(out, " Oo Fl -%s%s Oc", option->name, value_words(option));
         fprintf(out, "\n%c%s.\n", commands[i].help[0] - 'a' + 'A', commands[i].help + 1);
         print_mdoc_details(commands[i].details, out);
     }

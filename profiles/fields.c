@@ -256,6 +256,15 @@ static const struct field rows[] = {
      .maximum = 1e9, .initial = "0", .applier = APPLIES_STAGE, IN_RUN(evaluate_every),
      .help = "Steps between un-masked evaluations. 0 evaluates only before the first and after the last step."},
 
+    {.section = "checkpoint", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e9, .initial = "0",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(checkpoint_every),
+     .help = "Steps between two sets that are written while the run trains; 'kedge run --resume' goes on from the newest. Training stands "
+             "still for a copy in memory, which is taken at the start and is as large as a set. 0 writes one at the end, and by 'kedge "
+             "checkpoint'."},
+    {.section = "checkpoint", .key = "keep", .type = FIELD_INTEGER, .unit = "sets", .minimum = 1, .maximum = 1000, .initial = "2",
+     .applier = APPLIES_SCHEDULER, IN_RUN(checkpoint_keep),
+     .help = "So many of the newest sets stay on the disks; older ones are removed when a newer one is whole."},
+
     {.section = "pipeline", .key = "stages", .type = FIELD_INTEGER, .unit = "stages", .minimum = 1,
      .maximum = PROFILE_MAX_STAGES, .initial = "2", .applier = APPLIES_SCHEDULER, IN_RUN(stages),
      .help = "Parts that the model is cut into, each a process. They are dealt to the hosts in the order of the "

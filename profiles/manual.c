@@ -14,6 +14,7 @@ static const struct {
     {"lora", "small adapters that are trained instead of all weights"},
     {"data", "what it learns from"},
     {"train", "how it learns"},
+    {"checkpoint", "sets that a run can go on from"},
     {"pipeline", "how the model is cut into stages"},
     {"boundary", "what crosses a cut between two stages"},
     {"mask", "the mask codec"},

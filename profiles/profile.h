@@ -137,6 +137,8 @@ struct profile {
     double weight_decay, beta1, beta2, epsilon, clip;
     int precision, moments;     /* train.precision, train.moments */
     int64_t frozen;             /* train.frozen: layers at the beginning that are not trained */
+    int64_t checkpoint_every;   /* checkpoint.every: steps between sets; 0 = by order and at the end */
+    int64_t checkpoint_keep;    /* checkpoint.keep: so many sets stay */
     int64_t evaluate_every;     /* train.evaluate_every: steps between un-masked validations; 0 = only first and last */
 
     /* [pipeline] */
@@ -259,6 +261,12 @@ int profile_from_settings(const uint8_t *text, size_t bytes, struct profile *pro
 /* May `name` have the value that it has in `changed`, in a run that began with `begun`? 0, or ERR_REFUSED with the reason: what the
  * table's range does not say (profile_live.c). */
 int profile_check_live(const struct profile *begun, const struct profile *changed, const char *name, struct why *why);
+/* May a run that began with `begun` go on with `now`? 0, or ERR_REFUSED with the first setting that must not be another (profile_resume.c). */
+int profile_check_resume(const struct profile *begun, const struct profile *now, struct why *why);
+/* Live settings that a run was given after it began, `live` having them, hold on in `now`, unless `now` says something else than `begun`
+ * did. kept_cb hears of each. */
+int profile_resume_live(const struct profile *begun, const struct profile *live, struct profile *now,
+                        void (*kept_cb)(const char *name, const char *value, void *arg), void *arg, struct why *why);
 /* Layers of each stage, as pipeline.layers says; 1, ERR_INVALID (why not), or 0: it says nothing. */
 int profile_stage_layers(const struct profile *profile, int64_t layers[PROFILE_MAX_STAGES], struct why *why);
 /* Are gradients corrected: by an anchor's directions, or shrunk by themselves? */

@@ -84,6 +84,12 @@ void forming_assign(struct run *run, struct process *process)
         .members = joining_members(run),
         .settings = {.data = buf_peek(&settings), .bytes = (uint32_t)buf_used(&settings)},
     };
+    const struct saving *saving = &run->saving;
+    bool member = message.members >> stage->replica & 1; /* one that joins copies what the others have */
+    if (member && saving->complete && saving->step + 1 == message.first_step && saving->has[stage - run->plan.stages]) {
+        message.resume_bytes = saving->files[stage - run->plan.stages].bytes;
+        message.resume_hash = saving->files[stage - run->plan.stages].hash;
+    }
     run_send(run, process, WIRE_ASSIGN, &message);
     buf_clear(&settings);
     process->assigned = true;

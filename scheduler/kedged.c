@@ -154,7 +154,13 @@ static void sink_road_sample(const char *process, const struct wire_road_sample 
 static int sink_saved(const struct saving *saving, void *arg, struct why *why)
 {
     const struct kedged *kedged = arg;
-    return saving_write_manifest(kedged->folder, kedged->run_id, &kedged->profile, saving, kedged->plan.stages_per_replica, why);
+    const struct saving_run run = {kedged->run_id, &kedged->profile, run_profile(kedged->run), &kedged->plan, &kedged->record->state.row};
+    return saving_write_manifest(kedged->folder, &run, saving, why);
+}
+
+static uint64_t sink_oldest_set(void *arg)
+{
+    return saving_oldest(((const struct kedged *)arg)->folder);
 }
 
 /* ---- roads of processes ---- */
@@ -362,9 +368,17 @@ static int start_listening(struct kedged *kedged, struct why *why)
     return kedged->socket ? 0 : why->err;
 }
 
+/* What the run goes on from, if it does. */
+static int find_set(const struct kedged *kedged, struct saving_resumed *resumed, struct why *why)
+{
+    const struct saving_run run = {kedged->run_id, &kedged->profile, &kedged->profile, &kedged->plan, &kedged->record->state.row};
+    return saving_resume(kedged->folder, &run, resumed, why);
+}
+
 static int start_run(struct kedged *kedged, struct why *why)
 {
-    static const struct run_sink sink = {sink_send, sink_close, sink_heard_ns_ago, sink_clock, sink_sample, sink_road_sample, sink_saved};
+    static const struct run_sink sink = {sink_send, sink_close, sink_heard_ns_ago, sink_clock, sink_sample, sink_road_sample, sink_saved,
+                                         sink_oldest_set};
     struct link_settings consoles = kedged->settings;
     bool adopted = false;
     consoles.queue_max_bytes = VIEWER_QUEUE_BYTES;
@@ -376,7 +390,14 @@ static int start_run(struct kedged *kedged, struct why *why)
                        "%s/run.ini was changed while the run is under way; put it back, or 'kedge stop %s'", kedged->folder,
                        kedged->profile.name);
     record_text(kedged->record->control, sizeof kedged->record->control, "%s", listener_address(kedged->control));
-    kedged->run = run_new(&kedged->profile, &kedged->plan, kedged->run_id, kedged->record, &sink, kedged);
+    struct saving_resumed *resumed = mem_new(sizeof *resumed);
+    bool forming = !adopted || kedged->record->state.row.phase == PHASE_FORMING; /* later the set may have been removed */
+    err = forming ? find_set(kedged, resumed, why) : 0;
+    if (err == 0)
+        kedged->run = run_new(&kedged->profile, &kedged->plan, kedged->run_id, kedged->record, resumed, &sink, kedged);
+    mem_free(resumed);
+    if (err < 0)
+        return err;
     kedged->viewers = viewers_new(kedged->loop, kedged->record, &consoles, take_order, kedged);
     kedged->wrote_ns = clock_now_ns();
     return journal_write(kedged->journal, kedged->record, why);

@@ -384,8 +384,25 @@ static void adopt(struct run *run)
     }
 }
 
+/* Steps of the set count as trained; its files are told with the ASSIGN. */
+static void go_on(struct run *run, const struct saving_resumed *resumed)
+{
+    struct wire_run_state *state = &run->record->state.row;
+    state->step = resumed->set.step;
+    state->first_validation_loss = resumed->first_validation_loss;
+    run->saving = resumed->set;
+    run->trained_before_ns = resumed->trained_ns;
+    run_say(run, EVENT_INFO, NULL, "resume", "goes on from checkpoint/%llu, with step %llu of %llu", (unsigned long long)state->step,
+            (unsigned long long)state->step + 1, (unsigned long long)state->steps);
+}
+
+const struct profile *run_profile(const struct run *run)
+{
+    return knobs_profile(run->knobs);
+}
+
 struct run *run_new(const struct profile *profile, const struct plan *plan, uint64_t run_id, struct record *record,
-                    const struct run_sink *sink, void *arg)
+                    const struct saving_resumed *resumed, const struct run_sink *sink, void *arg)
 {
     struct run *run = mem_new(sizeof *run);
     run->profile = *profile;
@@ -406,12 +423,16 @@ struct run *run_new(const struct profile *profile, const struct plan *plan, uint
     anchor_begin(run);
     struct wire_run_state *state = &record->state.row;
     if (state->phase != 0) {
+        if (resumed && resumed->set.step == state->step)
+            run->saving = resumed->set;
         adopt(run);
     } else {
         record_text(state->run, sizeof state->run, "%s", profile->name);
         state->run_id = run_id;
         state->steps = (uint64_t)profile->steps;
         state->started_wall_ms = clock_wall_ms();
+        if (resumed && resumed->set.step)
+            go_on(run, resumed);
         run_move(run, PHASE_FORMING, "");
         forming_deadline(run);
     }

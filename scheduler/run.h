@@ -41,11 +41,14 @@ struct run_sink {
     void (*road_sample)(const char *process, const struct wire_road_sample *sample, void *arg);
     /* All files of a set are there: make it one. */
     int (*saved)(const struct saving *saving, void *arg, struct why *why);
+    /* The oldest set that is kept; 0: none, or nobody knows. */
+    uint64_t (*oldest_set)(void *arg);
 };
 
-/* All are copied but the record, which must outlive the run. */
+/* All are copied but the record, which must outlive the run. `resumed`: the set that a run that forms goes on from, or NULL. */
 struct run *run_new(const struct profile *profile, const struct plan *plan, uint64_t run_id, struct record *record,
-                    const struct run_sink *sink, void *arg);
+                    const struct saving_resumed *resumed, const struct run_sink *sink, void *arg);
+const struct profile *run_profile(const struct run *run); /* with the values of live settings that are wanted now */
 void run_free(struct run *run);
 
 /* A road said HELLO: 0, or refused with the reason. After 0, run_welcome sends what its process has to know. */

@@ -142,20 +142,12 @@ static int on_event(struct run *run, struct process *process, const void *payloa
     return 0;
 }
 
-/* The replica that writes the last weights has died over it: the next one does, although it is done. */
-static bool last_weights_are_under_way(const struct run *run)
-{
-    const struct saving *saving = &run->saving;
-    return leaving_count(run) < run->plan.replicas &&
-           (saving->step < run->record->state.row.steps || saving->said < run->plan.stages_per_replica);
-}
-
 void run_check_done(struct run *run)
 {
     for (size_t i = run->processes.agents; i < run->processes.count; i++)
         if (!run->processes.all[i].record->done && !leaving_has_left(run, run->processes.all[i].stage->replica))
             return;
-    if (last_weights_are_under_way(run))
+    if (sets_last_is_under_way(run))
         return;
     bool trains = run_phase(run) == PHASE_TRAINING ||
                   (run_phase(run) == PHASE_HOLDING && run->record->state.cause == CAUSE_ORDER);
@@ -177,54 +169,6 @@ static int on_done(struct run *run, struct process *process, const void *payload
     (void)why;
     process->record->done = 1;
     record_touch(run->record, &process->record->version);
-    run_check_done(run);
-    return 0;
-}
-
-static void finish_set(struct run *run)
-{
-    struct saving *saving = &run->saving;
-    struct why why = {0};
-    char size[32];
-    uint64_t bytes = 0;
-    for (int i = 0; i < run->plan.stages_per_replica; i++)
-        bytes += saving->files[i].bytes;
-    text_from_bytes(bytes, size, sizeof size);
-    saving->complete = run->sink.saved(saving, run->arg, &why) == 0;
-    if (saving->complete)
-        run_say(run, EVENT_INFO, NULL, "checkpoint", "the weights after step %llu are in checkpoint/%llu: %d files, %s; "
-                "'kedge export %s DIR' takes them out", (unsigned long long)saving->step, (unsigned long long)saving->step,
-                run->plan.stages_per_replica, size, run->profile.name);
-    else
-        run_say(run, EVENT_ALERT, NULL, "checkpoint", "the weights after step %llu are no set: %s", (unsigned long long)saving->step,
-                why.text);
-}
-
-static int on_saved(struct run *run, struct process *process, const void *payload, struct why *why)
-{
-    const struct wire_saved *saved = payload;
-    struct saving *saving = &run->saving;
-    int stage = process->stage->stage;
-    if (saved->step > run->record->state.row.steps || strchr(saved->file, '/') || !saved->file[0])
-        return why_set(why, ERR_INVALID, "%s saved '%s' after step %llu, which nobody asked for", process->record->row.process,
-                       saved->file, (unsigned long long)saved->step);
-    bool all = saving->said == run->plan.stages_per_replica, same = process->stage->replica == saving->replica;
-    if (leaving_has_left(run, process->stage->replica))
-        return 0;
-    if (saved->step < saving->step || (saved->step == saving->step && (saving->complete || (same && saving->has[stage] && !all))))
-        return 0; /* said again */
-    if (saved->step > saving->step || all || !same) /* also of a step that failed, or whose replica died meanwhile: another try */
-        *saving = (struct saving){.step = saved->step, .replica = process->stage->replica};
-    saving->has[stage] = true;
-    saving->files[stage] = *saved;
-    saving->said++;
-    if (saved->reason[0]) {
-        saving->failed = true;
-        run_say(run, EVENT_ALERT, NULL, "checkpoint", "the weights after step %llu are not saved, older sets stay: %s on host %s: %s",
-                (unsigned long long)saved->step, process->record->row.process, process->record->row.host, saved->reason);
-    }
-    if (saving->said == run->plan.stages_per_replica && !saving->failed)
-        finish_set(run);
     run_check_done(run);
     return 0;
 }
@@ -371,7 +315,7 @@ int run_message(struct run *run, void *handle, enum wire_type type, const void *
         {WIRE_PROCESS, 1, 0, 0, on_process}, {WIRE_HOST, 1, 0, 0, hosts_take}, {WIRE_SPECTRUM, 0, 0, 1, anchor_spectrum}, {WIRE_EVENT, 1, 1, 1, on_event},
         {WIRE_READY, 0, 1, 1, on_ready},     {WIRE_DONE, 0, 1, 0, on_done},
         {WIRE_SAMPLE, 0, 1, 1, on_sample},   {WIRE_ROAD_SAMPLE, 0, 1, 1, on_road_sample},
-        {WIRE_KNOB_USED, 0, 1, 0, on_knob_used}, {WIRE_SAVED, 0, 1, 0, on_saved}, {WIRE_OUTER, 0, 1, 0, on_outer},
+        {WIRE_KNOB_USED, 0, 1, 0, on_knob_used}, {WIRE_SAVED, 0, 1, 0, sets_saved}, {WIRE_OUTER, 0, 1, 0, on_outer},
         {WIRE_MARK, 0, 1, 1, anchor_mark},   {WIRE_METER, 0, 1, 0, anchor_meter},
         {WIRE_PART, 0, 1, 0, leaving_lost},  {WIRE_PARTED, 0, 1, 0, leaving_parted},
         {WIRE_ENTERED, 0, 1, 0, joining_entered},

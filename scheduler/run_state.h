@@ -20,6 +20,8 @@
 #include "scheduler/revert.h"
 #include "scheduler/run.h"
 
+#define SETS_MAKING 4 /* checkpoint sets of which processes have begun to speak */
+
 /* How far the end of a run is: what is awaited. */
 enum ending {
     ENDING_NOT,
@@ -51,7 +53,8 @@ struct run {
     uint64_t refreshed_ns;          /* when ages and sentences were made new */
     uint32_t grace_ms;
     char end_reason[WIRE_TEXT];     /* why the run ends; the state's reason also says who is awaited */
-    struct saving saving;           /* the newest weights that stages spoke of */
+    struct saving saving;           /* the newest set; or, while it forms, what it goes on from */
+    struct saving making[SETS_MAKING];
     bool road_told[PLAN_ROADS]; /* of the plan's roads: both ends have been told */
     enum ending ending;
 };
@@ -73,6 +76,11 @@ void run_send_hold(struct run *run, const struct process *process); /* NULL = al
 /* Hold because of `cause`; a run that holds for a worse cause keeps it. */
 void run_hold(struct run *run, enum hold_cause cause, const char *reason);
 void process_set_state(struct run *run, struct process *process, enum process_state state);
+
+/* ---- sets.c ---- */
+int sets_saved(struct run *run, struct process *process, const void *payload, struct why *why); /* a SAVED */
+/* The replica that writes the last weights has died over it: the next one does, although it is done. */
+bool sets_last_is_under_way(const struct run *run);
 
 /* ---- run_message.c ---- */
 void run_check_done(struct run *run); /* all that are here may have trained all steps */

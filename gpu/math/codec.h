@@ -111,6 +111,11 @@ int codec_check_state(const struct codec_settings *settings, enum codec_way way,
                       size_t bytes, struct why *why);
 int codec_import(struct codec *codec, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
                  struct why *why);
+/* codec_save.c: the whole state, for a run that goes on from disk; what is measured is settled or forgotten. codec_restore is for a codec that
+ * has not been used yet. */
+size_t codec_save_bytes(const struct codec_settings *settings);
+void codec_save(const struct codec *codec, uint8_t *out);
+int codec_restore(struct codec *codec, const uint8_t *bytes, size_t count, struct why *why);
 uint32_t codec_newest(const struct codec *codec); /* that all parts have; 0 = none */
 bool codec_holds(const struct codec *codec, uint32_t version);
 /* Mean square error of a token, as expected of the newest version at this budget, and the least that is possible for a

@@ -186,4 +186,20 @@ uint64_t stage_hash(struct stage *stage); /* of all weights */
 /* All tensors as fp32 into one safetensors file (safetensors_write.h); the last stage's tied copy is left out. */
 int stage_save(struct stage *stage, const char *path, uint64_t *bytes, uint64_t *hash, struct why *why);
 
+/* ---- stage_save.c: what training goes on from ---- */
+struct stage_block { /* bytes of the trainer, beside weights and moments */
+    const char *name;
+    const void *data;
+    size_t bytes;
+};
+struct safetensors;
+struct safetensors_out;
+/* Weights, moments and blocks are in `room` (stage_save_bytes of it), or with NULL in the file, when it returns; safetensors_finish makes the
+ * file whole. Refused, with nothing left, when the disk has no room for all of it. */
+int stage_save_begin(struct stage *stage, const char *path, const struct stage_block *blocks, size_t count, uint8_t *room,
+                     struct safetensors_out **out, struct why *why);
+uint64_t stage_save_bytes(const struct stage *stage, const struct stage_block *blocks, size_t count);
+/* Weights and moments of such a file; one of another stage or format is refused. On failure the stage is good for nothing. */
+int stage_resume(struct stage *stage, const struct safetensors *file, struct why *why);
+
 #endif

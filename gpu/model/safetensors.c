@@ -327,3 +327,33 @@ int safetensors_get(const struct safetensors *file, const char *name, int dims, 
     t->dtype->read(file->data + t->begin + (uint64_t)first * t->dtype->bytes, count, out);
     return 0;
 }
+
+static int find_raw(const struct safetensors *file, const char *name, const struct tensor **tensor, struct why *why)
+{
+    *tensor = find(file, name);
+    if (!*tensor)
+        return why_set(why, ERR_ABSENT, "%s has no tensor %s", file->label, name);
+    if (strcmp((*tensor)->dtype->name, "U8") != 0)
+        return why_set(why, ERR_INVALID, "%s: tensor %s has dtype %s, not U8", file->label, name, (*tensor)->dtype->name);
+    return 0;
+}
+
+int safetensors_raw_bytes(const struct safetensors *file, const char *name, size_t *count, struct why *why)
+{
+    const struct tensor *t;
+    int err = find_raw(file, name, &t, why);
+    if (!err)
+        *count = (size_t)(t->end - t->begin);
+    return err;
+}
+
+int safetensors_raw(const struct safetensors *file, const char *name, size_t count, const uint8_t **bytes, struct why *why)
+{
+    const struct tensor *t;
+    int err = find_raw(file, name, &t, why);
+    if (!err && t->end - t->begin != count)
+        return why_set(why, ERR_INVALID, "%s: tensor %s has %" PRIu64 " bytes, not %zu", file->label, name, t->end - t->begin, count);
+    if (!err)
+        *bytes = file->data + t->begin;
+    return err;
+}

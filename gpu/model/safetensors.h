@@ -26,5 +26,9 @@ bool safetensors_has(const struct safetensors *file, const char *name);
  * by name. */
 int safetensors_get(const struct safetensors *file, const char *name, int dims, const int64_t *shape, int64_t first,
                     int64_t count, float *out, struct why *why);
+/* All bytes of a tensor of dtype U8, which has `count` of them; they lie in the file as long as it is open. */
+int safetensors_raw(const struct safetensors *file, const char *name, size_t count, const uint8_t **bytes, struct why *why);
+/* How many bytes a tensor of dtype U8 has; ERR_ABSENT, ERR_INVALID. */
+int safetensors_raw_bytes(const struct safetensors *file, const char *name, size_t *count, struct why *why);
 
 #endif

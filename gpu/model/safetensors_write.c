@@ -18,9 +18,11 @@
 struct safetensors_out {
     char *path, *temp;
     int fd, format;
-    int64_t left; /* values that are still to come */
+    uint64_t left; /* bytes that are still to come */
     uint64_t bytes, hash;
     uint8_t *chunk;
+    uint8_t *room; /* NULL: what is added is written at once */
+    size_t held;
 };
 
 /* ---- number formats ---- */
@@ -110,13 +112,26 @@ int64_t safetensors_entry_count(const struct safetensors_entry *entry)
 
 /* ---- header ---- */
 
+static int64_t entry_bytes(const struct safetensors_entry *entry, int format)
+{
+    return safetensors_entry_count(entry) * (entry->raw ? 1 : formats[format].bytes);
+}
+
+uint64_t safetensors_data_bytes(const struct safetensors_entry *entries, size_t count, int format)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += (uint64_t)entry_bytes(&entries[i], format);
+    return bytes;
+}
+
 static json_t *make_entry(const struct safetensors_entry *entry, int format, int64_t *at)
 {
     int64_t begin = *at;
-    *at += safetensors_entry_count(entry) * formats[format].bytes;
+    *at += entry_bytes(entry, format);
     json_t *shape = entry->dims > 1 ? json_pack("[I,I]", (json_int_t)entry->shape[0], (json_int_t)entry->shape[1])
                                     : json_pack("[I]", (json_int_t)entry->shape[0]);
-    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", formats[format].name, "shape", shape, "data_offsets", (json_int_t)begin,
+    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", entry->raw ? "U8" : formats[format].name, "shape", shape, "data_offsets", (json_int_t)begin,
                      (json_int_t)*at);
 }
 
@@ -184,7 +199,7 @@ int safetensors_create(const char *path, const struct safetensors_entry *entries
     char *header = make_header(entries, count, format, metadata, &data_bytes);
     struct safetensors_out *new = mem_new(sizeof *new);
     *new = (struct safetensors_out){.path = mem_text(path), .temp = mem_format("%s.XXXXXX", path), .format = format, .hash = HASH_START,
-                                    .left = data_bytes / formats[format].bytes, .chunk = mem_array(CHUNK, 4)};
+                                    .left = (uint64_t)data_bytes, .chunk = mem_array(CHUNK, 4)};
     int err = begin_file(new, header, data_bytes, why);
     mem_free(header);
     if (err)
@@ -194,15 +209,30 @@ int safetensors_create(const char *path, const struct safetensors_entry *entries
     return err;
 }
 
+void safetensors_hold(struct safetensors_out *out, uint8_t *room)
+{
+    BUG_IF(out->room || out->held);
+    out->room = room;
+}
+
+int safetensors_add_raw(struct safetensors_out *out, const void *bytes, size_t count, struct why *why)
+{
+    BUG_IF(count > out->left);
+    out->left -= count;
+    if (!out->room)
+        return write_bytes(out, bytes, count, why);
+    memcpy(out->room + out->held, bytes, count);
+    out->held += count;
+    return 0;
+}
+
 int safetensors_add(struct safetensors_out *out, const float *values, int64_t count, struct why *why)
 {
     int err = 0;
-    BUG_IF(count > out->left);
-    out->left -= count;
     for (int64_t done = 0; done < count && !err; done += (int64_t)CHUNK) {
         size_t part = (size_t)(count - done) < CHUNK ? (size_t)(count - done) : CHUNK;
         formats[out->format].put(out->chunk, values + done, part);
-        err = write_bytes(out, out->chunk, part * (size_t)formats[out->format].bytes, why);
+        err = safetensors_add_raw(out, out->chunk, part * (size_t)formats[out->format].bytes, why);
     }
     return err;
 }
@@ -218,15 +248,17 @@ static void release(struct safetensors_out *out)
 int safetensors_finish(struct safetensors_out *out, uint64_t *bytes, uint64_t *hash, struct why *why)
 {
     BUG_IF(out->left);
-    if (fchmod(out->fd, 0644) != 0 || fsync(out->fd) != 0 || rename(out->temp, out->path) != 0) {
-        int err = why_errno(why, "cannot write %s", out->path);
+    int err = out->room ? write_bytes(out, out->room, out->held, why) : 0;
+    if (!err && (fchmod(out->fd, 0644) != 0 || fsync(out->fd) != 0 || rename(out->temp, out->path) != 0))
+        err = why_errno(why, "cannot write %s", out->path);
+    if (err) {
         safetensors_abandon(out);
         return err;
     }
     close(out->fd);
     *bytes = out->bytes;
     *hash = hash_finish(out->hash);
-    int err = file_sync_folder(out->path, why);
+    err = file_sync_folder(out->path, why);
     release(out);
     return err;
 }

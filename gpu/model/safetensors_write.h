@@ -6,6 +6,7 @@
 #ifndef KEDGE_MODEL_SAFETENSORS_WRITE_H
 #define KEDGE_MODEL_SAFETENSORS_WRITE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,7 @@ struct safetensors_entry {
     char name[96];
     int dims;
     int64_t shape[2]; /* [1] is looked at with two dims only */
+    bool raw;         /* bytes (U8), whatever the format of the others is: safetensors_add_raw */
 };
 
 struct safetensors_out;
@@ -30,7 +32,12 @@ int safetensors_create(const char *path, const struct safetensors_entry *entries
                        const char *const *metadata, struct safetensors_out **out, struct why *why);
 /* The next values; rounded to nearest even where the format is narrower. */
 int safetensors_add(struct safetensors_out *out, const float *values, int64_t count, struct why *why);
-/* All values were added (BUG if not): the file is durable and in its place. Frees `out` in any case; on failure nothing stays. */
+int safetensors_add_raw(struct safetensors_out *out, const void *bytes, size_t count, struct why *why);
+/* Right after safetensors_create: what is added is kept in `room`, which has safetensors_data_bytes of the entries, and safetensors_finish,
+ * which any one thread may call, writes it. */
+void safetensors_hold(struct safetensors_out *out, uint8_t *room);
+uint64_t safetensors_data_bytes(const struct safetensors_entry *entries, size_t count, int format);
+/* All was added (BUG if not): the file is durable and in its place. Frees `out` in any case; on failure nothing stays. */
 int safetensors_finish(struct safetensors_out *out, uint64_t *bytes, uint64_t *hash, struct why *why);
 void safetensors_abandon(struct safetensors_out *out); /* nothing stays; NULL is fine */
 

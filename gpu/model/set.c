@@ -47,7 +47,7 @@ static int hash_file(const char *path, uint64_t *bytes, uint64_t *hash, struct w
     return err;
 }
 
-static int check_file(const char *path, uint64_t bytes, uint64_t hash, struct why *why)
+int set_check_file(const char *path, uint64_t bytes, uint64_t hash, struct why *why)
 {
     uint64_t real_bytes = 0, real_hash = 0;
     int err = hash_file(path, &real_bytes, &real_hash, why);
@@ -79,13 +79,14 @@ static int read_file_row(struct set *set, const json_t *row, struct why *why)
         return why_set(why, ERR_INVALID, "%s/manifest.json: file %zu has no name, size and hash", set->folder, set->count + 1);
     char *path = mem_format("%s/%s", set->folder, name);
     set->files[set->count++] = path;
-    return check_file(path, (uint64_t)json_integer_value(bytes), hash, why);
+    return set_check_file(path, (uint64_t)json_integer_value(bytes), hash, why);
 }
 
 static int read_manifest(struct set *set, const json_t *json, struct why *why)
 {
     const char *format = json_string_value(json_object_get(json, "format"));
     const char *settings = json_string_value(json_object_get(json, "settings"));
+    const json_t *live = json_object_get(json, "live");
     const json_t *step = json_object_get(json, "step"), *files = json_object_get(json, "files"), *row;
     size_t index;
     int err = 0;
@@ -95,6 +96,8 @@ static int read_manifest(struct set *set, const json_t *json, struct why *why)
         return why_set(why, ERR_INVALID, "%s/manifest.json is no manifest of format '%s'", set->folder, SET_FORMAT);
     set->step = (uint64_t)json_integer_value(step);
     set->settings = mem_text(settings);
+    set->live = mem_text(json_is_string(live) ? json_string_value(live) : "");
+    set->resumes = json_is_string(live);
     set->files = mem_array(json_array_size(files), sizeof *set->files);
     json_array_foreach(files, index, row) {
         if (!err)
@@ -103,6 +106,7 @@ static int read_manifest(struct set *set, const json_t *json, struct why *why)
     return err;
 }
 
+/* run_id 0: of any run. */
 static int open_set(const char *folder, uint64_t run_id, struct set **set, struct why *why)
 {
     json_t *json;
@@ -113,7 +117,7 @@ static int open_set(const char *folder, uint64_t run_id, struct set **set, struc
     new->folder = mem_text(folder);
     err = read_manifest(new, json, why);
     json_decref(json);
-    if (!err && new->run_id != run_id)
+    if (!err && run_id && new->run_id != run_id)
         err = why_set(why, ERR_ABSENT, "%s is of another run", folder);
     if (err)
         set_free(new);
@@ -130,6 +134,7 @@ void set_free(struct set *set)
         mem_free(set->files[i]);
     mem_free(set->files);
     mem_free(set->settings);
+    mem_free(set->live);
     mem_free(set->folder);
     mem_free(set);
 }
@@ -151,6 +156,58 @@ static bool newest_below(const char *sets, uint64_t below, uint64_t *step)
     if (folder)
         closedir(folder);
     return found;
+}
+
+int set_open(const char *run_folder, uint64_t step, struct set **set, struct why *why)
+{
+    char *folder = mem_format("%s/checkpoint/%" PRIu64, run_folder, step);
+    int err = open_set(folder, 0, set, why);
+    if (!err && (*set)->step != step) {
+        err = why_set(why, ERR_INVALID, "%s/manifest.json is of step %" PRIu64, folder, (*set)->step);
+        set_free(*set);
+        *set = NULL;
+    }
+    mem_free(folder);
+    return err;
+}
+
+int set_newest(const char *run_folder, uint64_t below, uint64_t *step, struct why *why)
+{
+    char *sets = mem_format("%s/checkpoint", run_folder);
+    bool found = false;
+    for (*step = below; !found && newest_below(sets, *step, step);) {
+        char *path = mem_format("%s/%" PRIu64 "/manifest.json", sets, *step);
+        found = access(path, F_OK) == 0;
+        mem_free(path);
+    }
+    int err = found ? 0 : why_set(why, ERR_ABSENT, "%s has no set of weights", sets);
+    mem_free(sets);
+    return err;
+}
+
+static void remove_in(const char *folder, const char *file)
+{
+    size_t length = strlen(file);
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        bool ours = strncmp(entry->d_name, file, length) == 0 && (entry->d_name[length] == '\0' || entry->d_name[length] == '.');
+        if (ours)
+            unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+    if (entries)
+        closedir(entries);
+    rmdir(folder);
+}
+
+void set_remove_file(const char *run_folder, const char *file, uint64_t below)
+{
+    char *sets = mem_format("%s/checkpoint", run_folder);
+    for (uint64_t step = below; newest_below(sets, step, &step);) {
+        char *folder = mem_format("%s/%" PRIu64, sets, step);
+        remove_in(folder, file);
+        mem_free(folder);
+    }
+    mem_free(sets);
 }
 
 int set_find(const char *run_folder, uint64_t run_id, struct set **set, struct why *why)

@@ -10,7 +10,6 @@
 #include "gpu/model/checkpoint.h"
 #include "gpu/model/fresh.h"
 #include "gpu/model/inside.h"
-#include "gpu/model/safetensors_write.h"
 #include "ssh/base/hash.h"
 #include "ssh/base/mem.h"
 
@@ -306,41 +305,4 @@ void stage_words_set(struct stage *stage, const uint16_t *words)
     }
     stage->ops->finish(stage->device);
     stage_moved(stage);
-}
-
-/* ---- out ---- */
-
-static int save_tensor(struct stage *stage, const struct carve_tensor *t, struct safetensors_out *out, float *piece, struct why *why)
-{
-    int64_t total = t->rows * t->columns;
-    int err = 0;
-    for (int64_t done = 0; done < total && !err; done += PIECE) {
-        int64_t count = total - done < PIECE ? total - done : PIECE;
-        stage->ops->copy_out(stage->device, piece, stage->trained + t->offset + done, (size_t)count * sizeof *piece);
-        stage->ops->finish(stage->device);
-        err = safetensors_add(out, piece, count, why);
-    }
-    return err;
-}
-
-int stage_save(struct stage *stage, const char *path, uint64_t *bytes, uint64_t *hash, struct why *why)
-{
-    struct safetensors_entry *entries = mem_array((size_t)stage->learned.tensors, sizeof *entries);
-    struct safetensors_out *out = NULL;
-    size_t count = 0;
-    for (int i = 0; i < stage->learned.tensors; i++)
-        if (stage->tensors[i].offset != stage_tied_copy(stage))
-            carve_entry(&stage->tensors[i], &entries[count++]);
-    int err = safetensors_create(path, entries, count, WEIGHTS_F32, NULL, &out, why);
-    float *piece = mem_array((size_t)PIECE, sizeof *piece);
-    for (int i = 0; i < stage->learned.tensors && !err; i++)
-        if (stage->tensors[i].offset != stage_tied_copy(stage))
-            err = save_tensor(stage, &stage->tensors[i], out, piece, why);
-    if (!err)
-        err = safetensors_finish(out, bytes, hash, why);
-    else
-        safetensors_abandon(out);
-    mem_free(piece);
-    mem_free(entries);
-    return err;
 }

@@ -32,6 +32,7 @@ int stage_main(int count, char **words);
 int anchor_main(int count, char **words);
 int probe_main(int count, char **words);
 int export_main(int count, char **words);
+int resume_main(int count, char **words);
 int prepare_main(int count, char **words); /* data prepare … */
 int sample_main(int count, char **words);
 int eval_main(int count, char **words);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gpu/model/token_table.h"
+#include "gpu/train/save.h"
 #include "gpu/train/shape.h"
 #include "gpu/train/siblings.h"
 #include "ssh/base/clock.h"
@@ -206,7 +207,11 @@ static int load(struct compute *compute, struct why *why)
     struct stage_shape shape = shape_of(&compute->settings, compute->slots);
     if (!err)
         err = correct_load(compute, &shape, why);
-    return err ? err : siblings_load(compute, &shape, why);
+    if (!err)
+        err = siblings_load(compute, &shape, why);
+    if (!err)
+        err = save_load(compute, why);
+    return err ? err : save_resume(compute, why);
 }
 
 void compute_ready(struct compute *compute, enum ready_state state)
@@ -251,6 +256,7 @@ static void run_passes(struct compute *compute)
             ;
         if (err && err != ERR_AGAIN)
             break;
+        save_look(compute, false);
         if (next_pass(compute, &stamp, &step))
             err = step_run(compute, &stamp, step);
         else
@@ -270,6 +276,7 @@ static void *compute_main(void *arg)
         if (!join_is_due(compute) || join_run(compute) == 0)
             run_passes(compute);
     }
+    save_look(compute, true);
     struct letter ended = {.type = MAIL_ENDED, .road = MAIL_CONTROL};
     mail_send(compute->mail, &ended, NULL);
     return NULL;
@@ -412,6 +419,7 @@ void compute_free(struct compute *compute)
     }
     for (int64_t i = 0; compute->tied && i < tied_pieces(&compute->settings.profile, compute->stages); i++)
         mem_free(compute->tied[i].payload);
+    save_free(compute);
     siblings_free(compute->siblings);
     correct_free(compute);
     data_close(compute->data);

@@ -264,11 +264,14 @@ static void stamp_evaluation(const struct compute *compute, struct wire_stamp *s
     stamp->micro_batches = (uint16_t)((profile->validation_windows + profile->micro_batch - 1) / profile->micro_batch);
 }
 
-/* By order, also while it holds; and the last weights before the end, of the replica that people take home. */
+/* By order, also while it holds; every checkpoint.every steps; and the last weights before the end, of the replica that people take home. */
 static bool saving_is_due(const struct compute *compute)
 {
     const struct drive *drive = &compute->drive;
+    uint64_t every = (uint64_t)compute->settings.profile.checkpoint_every, trained = drive->next - 1;
     if (drive->save_wanted && drive->next > drive->save_from)
+        return true;
+    if (every && trained && trained % every == 0 && drive->saved != drive->next && !drive->held)
         return true;
     return !drive->held && drive->next >= drive->last && drive->saved != drive->next && siblings_is_lowest(compute);
 }
@@ -358,7 +361,7 @@ void drive_start(struct compute *compute, const struct wire_start *start)
     struct drive *drive = &compute->drive;
     if (!drive->started) {
         drive->next = start->first_step ? start->first_step : 1;
-        drive->evaluated = drive->next > 1; /* goes on where another process left off */
+        drive->evaluated = drive->resumed ? drive->evaluated : drive->next > 1; /* goes on where another process left off */
     } else if (drive->held && start->first_step != drive->next) {
         compute_say(compute, EVENT_INFO, drive->next, "start", "goes on with step %" PRIu64 ", not with step %" PRIu64,
                     drive->next, start->first_step);

@@ -7,6 +7,7 @@
 #define KEDGE_TRAIN_INSIDE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "gpu/math/codec.h"
 #include "gpu/model/data.h"
@@ -43,6 +44,7 @@ struct knob_used {
 /* What only stage 0 knows: which pass comes next, and what its stamp says. */
 struct drive {
     bool started, held, finished, evaluated; /* evaluated: the model of step next − 1 */
+    bool resumed;                            /* from a set, which says whether it is evaluated */
     bool save_wanted;                        /* by order, when save_from steps are trained */
     uint64_t save_from, saved;               /* saved: `next` when the weights were written last; 0 = never */
     uint64_t next, last;                     /* training steps next … last − 1 are to do */
@@ -76,6 +78,20 @@ struct pass {
     uint64_t waiting_since_ns; /* of one wait without any progress; for the stall notice */
     bool stall_told;
     uint64_t act_bytes; /* payload of the newest activations sent */
+};
+
+struct safetensors_out;
+
+struct saver { /* save.c */
+    uint8_t *room;        /* NULL: sets are written at once */
+    size_t room_bytes;
+    pthread_t thread;
+    bool running;
+    atomic_bool written;  /* the thread has come to its end */
+    struct safetensors_out *out;
+    struct wire_saved saved;
+    int err;
+    struct why why;
 };
 
 struct compute {
@@ -122,6 +138,7 @@ struct compute {
     uint64_t stamp_step, trained; /* trained: newest training step begun */
     uint64_t settled;             /* training step whose optimiser step this pass applied or dropped; 0 = none */
     struct measures measures;
+    struct saver saver;
     uint64_t idle_since_ns;       /* end of the newest pass: waits for a stamp count from there */
     uint64_t times_ns[TIMES_KEPT];
     unsigned times_count;
@@ -213,9 +230,6 @@ void drive_used_knob(struct compute *compute, const struct wire_knob *knob, uint
 void drive_save(struct compute *compute, const struct wire_save *save);
 void drive_capture(struct compute *compute, const struct wire_capture *capture);
 void drive_use(struct compute *compute, const struct wire_use *use);
-
-/* ---- save.c ---- */
-void save_weights(struct compute *compute); /* of the step of the pass; a failure is told to kedged and ends nothing */
 
 /* ---- step.c ---- */
 /* One pass. 0; ERR_GONE: an order came, the pass is abandoned; ERR_INVALID: halted. */

@@ -310,6 +310,96 @@ int measures_receive(struct compute *compute, const struct letter *letter)
     return 0;
 }
 
+/* ---- on disk: for each way the number of entries, then each of them: version, due, bytes of its state (0: it has none), state ---- */
+
+struct saved_entry {
+    uint64_t version, due, bytes;
+};
+
+size_t measures_save_bytes(struct compute *compute)
+{
+    struct measures *measures = &compute->measures;
+    size_t bytes = 2 * sizeof(uint64_t);
+    for (int way = 0; way < 2; way++)
+        for (int i = 0; i < measures->count[way]; i++) {
+            work_wait(measures->waiting[way][i].work);
+            bytes += sizeof(struct saved_entry) + measures->waiting[way][i].work->bytes;
+        }
+    return bytes;
+}
+
+size_t measures_save_most(const struct compute *compute)
+{
+    const struct profile *profile = &compute->settings.profile;
+    size_t entries = means_only(profile) ? 2 : (size_t)(profile->late / profile->refresh + 2);
+    return 2 * (sizeof(uint64_t) + entries * (sizeof(struct saved_entry) + measures_letter_bytes(profile)));
+}
+
+void measures_save(struct compute *compute, uint8_t *out)
+{
+    const struct measures *measures = &compute->measures;
+    BUG_IF(measures->pending);
+    for (int way = 0; way < 2; way++) {
+        uint64_t count = (uint64_t)measures->count[way];
+        memcpy(out, &count, sizeof count);
+        out += sizeof count;
+        for (int i = 0; i < measures->count[way]; i++) {
+            const struct measures_entry *entry = &measures->waiting[way][i];
+            struct saved_entry saved = {.version = entry->version, .due = entry->due, .bytes = entry->work->bytes};
+            memcpy(out, &saved, sizeof saved);
+            if (saved.bytes)
+                memcpy(out + sizeof saved, entry->work->state, saved.bytes);
+            out += sizeof saved + saved.bytes;
+        }
+    }
+}
+
+static int restore_entry(struct compute *compute, enum codec_way way, const uint8_t **at, size_t *left, struct why *why)
+{
+    struct measures *measures = &compute->measures;
+    struct boundary *side = way == CODEC_FORWARD ? &compute->down : &compute->up;
+    struct saved_entry saved;
+    if (*left < sizeof saved)
+        return ERR_INVALID;
+    memcpy(&saved, *at, sizeof saved);
+    *at += sizeof saved;
+    *left -= sizeof saved;
+    if (saved.bytes > *left || saved.version > UINT32_MAX || !measures_here(side, way) ||
+        (saved.bytes && codec_check_state(&side->settings, way, (uint32_t)saved.version, *at, saved.bytes, why) < 0))
+        return ERR_INVALID;
+    struct measures_work *work = mem_new(sizeof *work);
+    *work = (struct measures_work){.codec = side->codec, .way = way, .err = saved.bytes ? 0 : ERR_ABSENT, .bytes = saved.bytes};
+    work->state = saved.bytes ? mem_copy(*at, saved.bytes) : NULL;
+    measures->waiting[way][measures->count[way]++] =
+        (struct measures_entry){.version = (uint32_t)saved.version, .due = saved.due, .work = work};
+    *at += saved.bytes;
+    *left -= saved.bytes;
+    return 0;
+}
+
+int measures_restore(struct compute *compute, const uint8_t *bytes, size_t count, struct why *why)
+{
+    const uint8_t *at = bytes;
+    size_t left = count;
+    int err = 0;
+    for (int way = 0; way < 2 && !err; way++) {
+        uint64_t entries;
+        if (left < sizeof entries)
+            err = ERR_INVALID;
+        else
+            memcpy(&entries, at, sizeof entries);
+        if (err || entries > MEASURES_MOST) {
+            err = ERR_INVALID;
+            break;
+        }
+        at += sizeof entries;
+        left -= sizeof entries;
+        for (uint64_t i = 0; i < entries && !err; i++)
+            err = restore_entry(compute, (enum codec_way)way, &at, &left, why);
+    }
+    return err || left ? why_set(why, ERR_INVALID, "what is saved of statistics on their way makes no sense") : 0;
+}
+
 /* ---- stage 0 ---- */
 
 uint32_t measures_name(const struct compute *compute, uint64_t step, bool apply)

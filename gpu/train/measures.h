@@ -64,6 +64,11 @@ void measures_activations(struct compute *compute, const struct micro_batch *mic
 void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx);
 int measures_ship_backward(struct compute *compute); /* ahead of the last gradient: the version that the next stamp will name */
 void measures_end(struct compute *compute);          /* all micro-batches are done: what was measured waits for its verdict */
+/* What waits, for a run that goes on from disk. Saved when nothing is pending. */
+size_t measures_save_bytes(struct compute *compute);
+size_t measures_save_most(const struct compute *compute);
+void measures_save(struct compute *compute, uint8_t *out);
+int measures_restore(struct compute *compute, const uint8_t *bytes, size_t count, struct why *why);
 struct bases_set;
 void measures_adopt(struct compute *compute, const struct bases_set *set); /* the anchor's, from this step on */
 int measures_receive(struct compute *compute, const struct letter *letter);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu/model/set.h"
 #include "gpu/train/anchor.h"
 #include "gpu/train/places.h"
 #include "gpu/train/ship.h"
@@ -259,6 +260,17 @@ static int take_grant(struct worker *worker, const void *message, struct why *wh
     return 0;
 }
 
+/* Our files of sets that nobody goes on from any more; folders stay while others have something in them. */
+static int take_kept(struct worker *worker, const void *message, struct why *why)
+{
+    const struct wire_kept *kept = message;
+    char file[WIRE_NAME + 16];
+    (void)why;
+    snprintf(file, sizeof file, "%s.safetensors", worker->arguments.name);
+    set_remove_file(worker->arguments.folder, file, kept->from_step);
+    return 0;
+}
+
 static int take_nothing(struct worker *worker, const void *message, struct why *why)
 {
     (void)message;
@@ -274,7 +286,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
     } takers[] = {
         {WIRE_ASSIGN, false, take_assign}, {WIRE_ROAD, true, take_road},   {WIRE_STOP, false, take_stop},
         {WIRE_START, true, take_start},    {WIRE_HOLD, true, take_nothing}, {WIRE_KNOB, true, take_nothing},
-        {WIRE_SAVE, true, take_nothing},   {WIRE_CAPTURE, true, take_nothing}, {WIRE_USE, true, take_nothing},
+        {WIRE_SAVE, true, take_nothing},   {WIRE_KEPT, false, take_kept},   {WIRE_CAPTURE, true, take_nothing}, {WIRE_USE, true, take_nothing},
         {WIRE_GRANT, false, take_grant},
         {WIRE_PART, true, take_part},      {WIRE_LEAVE, true, take_leave},   {WIRE_JOIN, true, take_join},
     };
@@ -286,6 +298,7 @@ static int on_control(const struct frame_header *header, const uint8_t *payload,
         struct wire_hold hold;
         struct wire_knob knob;
         struct wire_save save;
+        struct wire_kept kept;
         struct wire_capture capture;
         struct wire_use use;
         struct wire_grant grant;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "gpu/train/inside.h"
+#include "gpu/train/save.h"
 #include "gpu/train/snap.h"
 #include "ssh/base/clock.h"
 #include "ssh/wire/frame.h"
@@ -335,7 +336,7 @@ static int phase_settle(struct compute *compute)
 static int phase_save(struct compute *compute)
 {
     if (compute->pass.stamp.kind == STAMP_SAVE)
-        save_weights(compute);
+        save_set(compute);
     return 0;
 }
 
@@ -439,6 +440,7 @@ static int phase_report(struct compute *compute)
     correct_report(compute);
     if (pass->stamp.kind == STAMP_TRAIN || (pass->stamp.kind == STAMP_EVALUATE && compute->last))
         compute_tell(compute, WIRE_SAMPLE, &sample, pass->step);
+    save_look(compute, pass->stamp.kind == STAMP_FINISH);
     if (pass->stamp.kind == STAMP_FINISH)
         compute_tell(compute, WIRE_DONE, &(struct wire_done){.step = pass->step}, pass->step);
     return 0;

@@ -1,4 +1,5 @@
 #include "ssh/launch/prepare.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -92,6 +93,45 @@ static int put_sets_aside(const char *folder, struct why *why)
     return err;
 }
 
+/* Sets of steps beyond the one that the run goes on from are of a history that is not its own. */
+static int put_newer_aside(const char *folder, uint64_t step, struct why *why)
+{
+    char *pattern = mem_format("%s/checkpoint/[0-9]*", folder), *old = mem_format("%s/checkpoint.1", folder);
+    glob_t found;
+    int err = 0, none = glob(pattern, GLOB_NOSORT, NULL, &found);
+    for (size_t i = 0; !none && i < found.gl_pathc && !err; i++) {
+        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+        char *to = mem_format("%s/%s", old, name);
+        uint64_t number;
+        if (text_to_u64(name, &number) == 0 && number > step) {
+            err = file_make_folders(old, 0700, why);
+            if (!err)
+                err = file_remove_tree(to, why);
+            if (!err && rename(found.gl_pathv[i], to) != 0)
+                err = why_errno(why, "cannot put %s aside", found.gl_pathv[i]);
+        }
+        mem_free(to);
+    }
+    if (!none)
+        globfree(&found);
+    mem_free(pattern);
+    mem_free(old);
+    return err;
+}
+
+/* RUN/resume: kedged goes on from there. */
+static int note_resume(const char *folder, uint64_t step, struct why *why)
+{
+    char *path = mem_format("%s/resume", folder), text[32];
+    int bytes = snprintf(text, sizeof text, "%" PRIu64 "\n", step), err = 0;
+    if (step)
+        err = file_write(path, text, (size_t)bytes, 0600, why);
+    else if (unlink(path) != 0 && errno != ENOENT)
+        err = why_errno(why, "cannot remove %s", path);
+    mem_free(path);
+    return err;
+}
+
 /* Who comes over SSH finds the programs of the run in its folder (`kedge attach HOST:RUN`). */
 static int link_programs(const char *folder, struct why *why)
 {
@@ -106,7 +146,7 @@ static int link_programs(const char *folder, struct why *why)
     return err;
 }
 
-int prepare_run(const struct profile *profile, const char *source, char *folder, size_t folder_size, uint64_t *run_id,
+int prepare_run(const struct profile *profile, const char *source, uint64_t resume_step, char *folder, size_t folder_size, uint64_t *run_id,
                    struct why *why)
 {
     char path[RUNS_PATH], log[RUNS_PATH + 16], ini[RUNS_PATH + 16], id_path[RUNS_PATH + 16], id_text[32];
@@ -133,7 +173,9 @@ int prepare_run(const struct profile *profile, const char *source, char *folder,
     if (!err)
         err = link_programs(path, why);
     if (!err)
-        err = put_sets_aside(path, why);
+        err = resume_step ? put_newer_aside(path, resume_step, why) : put_sets_aside(path, why);
+    if (!err)
+        err = note_resume(path, resume_step, why);
     if (!err)
         err = make_credentials(profile, path, id, why);
     for (int64_t i = 0; i < profile->host_count && !err; i++)

@@ -49,6 +49,7 @@ static const struct wire_field process_fields[] = {
 static const struct wire_field assign_fields[] = {
     FIELD(assign, replica), FIELD(assign, replicas), FIELD(assign, stage), FIELD(assign, stages), FIELD(assign, first_layer), FIELD(assign, layers),
     FIELD(assign, in_flight), FIELD(assign, threads), FIELD(assign, uplink_bps), FIELD(assign, first_step),
+    FIELD(assign, resume_bytes), FIELD(assign, resume_hash),
     FIELD(assign, members), FIELD(assign, settings),
 };
 static const struct wire_field road_fields[] = {
@@ -67,8 +68,10 @@ static const struct wire_field event_fields[] = {
 static const struct wire_field done_fields[] = {FIELD(done, step)};
 static const struct wire_field save_fields[] = {FIELD(save, from_step)};
 static const struct wire_field saved_fields[] = {
-    FIELD(saved, step), FIELD(saved, bytes), FIELD(saved, hash), FIELD(saved, file), FIELD(saved, reason),
+    FIELD(saved, step), FIELD(saved, bytes), FIELD(saved, hash), FIELD(saved, held_ns), FIELD(saved, elapsed_ns), FIELD(saved, file),
+    FIELD(saved, reason),
 };
+static const struct wire_field kept_fields[] = {FIELD(kept, from_step)};
 static const struct wire_field knob_fields[] = {
     FIELD(knob, ledger), FIELD(knob, from_step), FIELD(knob, name), FIELD(knob, value),
 };
@@ -258,7 +261,7 @@ static const struct wire_message messages[] = {
     ROW(SPAWN, spawn, "S→A", LANE_CONTROL, 5 + NAME_BYTES + 2 * ADDRESS_BYTES),
     ROW(SIGNAL, signal, "S→A", LANE_CONTROL, 8 + NAME_BYTES),
     ROW(PROCESS, process, "A→S", LANE_CONTROL, 17 + NAME_BYTES + TEXT_BYTES),
-    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 40 + (128 << 10)),
+    ROW(ASSIGN, assign, "S→W", LANE_CONTROL, 56 + (128 << 10)),
     ROW(ROAD, road, "S→W", LANE_CONTROL, 10 + NAME_BYTES + ADDRESS_BYTES),
     ROW(READY, ready, "W→S", LANE_CONTROL, 17),
     ROW(START, start, "S→W", LANE_CONTROL, 16),
@@ -267,7 +270,8 @@ static const struct wire_message messages[] = {
     ROW(EVENT, event, "W→S, A→S", LANE_CONTROL, 9 + NAME_BYTES + TEXT_BYTES),
     ROW(DONE, done, "W→S", LANE_CONTROL, 8),
     ROW(SAVE, save, "S→W", LANE_CONTROL, 8),
-    ROW(SAVED, saved, "W→S", LANE_CONTROL, 24 + NAME_BYTES + TEXT_BYTES),
+    ROW(SAVED, saved, "W→S", LANE_CONTROL, 40 + NAME_BYTES + TEXT_BYTES),
+    ROW(KEPT, kept, "S→W", LANE_CONTROL, 8),
 
     ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),
     ROW(KNOB_USED, knob_used, "W→S", LANE_CONTROL, 16 + 2 * NAME_BYTES),

@@ -19,7 +19,7 @@
 #include "ssh/base/buf.h"
 #include "ssh/base/why.h"
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 #define WIRE_RECORD " (record)" /* ends hello.program of a bridge that serves a journal: no scheduler lives */
 #define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
 #define WIRE_ADDRESS 128 /* longest HOST:PORT */
@@ -48,7 +48,8 @@ enum wire_type {
     WIRE_EVENT = 29,    /* W→S, A→S something happened, for people */
     WIRE_DONE = 30,     /* W→S all steps are trained */
     WIRE_SAVE = 31,     /* S→W (stage 0) have all stages write their weights at a step boundary */
-    WIRE_SAVED = 32,    /* W→S this stage's weights are on its disk, or why not */
+    WIRE_SAVED = 32,    /* W→S this stage's part of a set is on its disk, or why not */
+    WIRE_KEPT = 33,     /* S→W sets below this step may go: newer ones are whole */
 
     /* 40–59 knobs */
     WIRE_KNOB = 40,      /* S→W (stage 0) use this value from the next step that you stamp, not before from_step */
@@ -174,6 +175,8 @@ struct wire_assign {
     uint16_t threads;       /* compute threads of this process */
     uint64_t uplink_bps;    /* this process's share of its host's uplink, bits a second; 0 = no limit */
     uint64_t first_step;    /* the next step to train */
+    uint64_t resume_bytes;  /* of this process's file in checkpoint/FIRST_STEP − 1, from which it goes on; 0 = from none */
+    uint64_t resume_hash;   /* … and its hash (ssh/base/hash.h) */
     uint32_t members;       /* a bit per replica that trains; a replica whose own is missing joins them */
     struct wire_bytes settings; /* profile_to_settings: NAME=VALUE lines */
 };
@@ -233,8 +236,13 @@ struct wire_save {
 struct wire_saved {
     uint64_t step;          /* trained before */
     uint64_t bytes, hash;   /* of the file (ssh/base/hash.h) */
+    uint64_t held_ns, elapsed_ns; /* how long training stood still for it; until it was durable */
     char file[WIRE_NAME];   /* its name in checkpoint/STEP/ of the run's folder */
     char reason[WIRE_TEXT]; /* why there is none; "" = it is there, whole and durable */
+};
+
+struct wire_kept {
+    uint64_t from_step;
 };
 
 struct wire_knob {

@@ -76,7 +76,7 @@ static int on_saved(const struct saving *saving, void *arg, struct why *why)
     return world->disk_full ? why_set(why, ERR_FULL, "no space left on device") : 0;
 }
 
-static const struct run_sink sink = {on_send, on_close, on_heard, on_clock, on_sample, on_road_sample, on_saved};
+static const struct run_sink sink = {on_send, on_close, on_heard, on_clock, on_sample, on_road_sample, on_saved, NULL};
 
 void world_init(struct world *world)
 {
@@ -94,14 +94,14 @@ void world_init(struct world *world)
     for (int i = 0; i < WORLD_PROCESSES; i++)
         world->roads[i].process = i;
     world->record = record_new();
-    world->run = run_new(&world->profile, &world->plan, WORLD_RUN, world->record, &sink, world);
+    world->run = run_new(&world->profile, &world->plan, WORLD_RUN, world->record, NULL, &sink, world);
 }
 
 void world_restart(struct world *world)
 {
     run_free(world->run);
     world_forget(world);
-    world->run = run_new(&world->profile, &world->plan, WORLD_RUN, world->record, &sink, world);
+    world->run = run_new(&world->profile, &world->plan, WORLD_RUN, world->record, NULL, &sink, world);
 }
 
 void world_clear(struct world *world)

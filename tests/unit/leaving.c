@@ -118,7 +118,7 @@ static int on_saved(const struct saving *saving, void *arg, struct why *why)
     return 0;
 }
 
-static const struct run_sink sink = {on_send, on_close, on_heard, on_clock, on_sample, on_road_sample, on_saved};
+static const struct run_sink sink = {on_send, on_close, on_heard, on_clock, on_sample, on_road_sample, on_saved, NULL};
 
 static void say(int process, enum wire_type type, const void *payload)
 {
@@ -145,7 +145,7 @@ static void begin(void)
     struct why why = {0};
     assert_int_equal(plan_make_for(&profile, 4, &plan, &why), 0);
     record = record_new();
-    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    run = run_new(&profile, &plan, 7, record, NULL, &sink, NULL);
     sets = 0;
     for (int i = 0; i < ALL; i++) {
         handles[i] = i;
@@ -337,7 +337,7 @@ static void a_new_scheduler_decides_the_same(void **state)
     killed(stage_at(2, 1));
     run_free(run);
     sent_count = 0;
-    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    run = run_new(&profile, &plan, 7, record, NULL, &sink, NULL);
     for (int i = 0; i < AGENTS; i++)
         hello(i);
     for (int r = 0; r < 2; r++)
@@ -391,8 +391,8 @@ static void the_next_one_writes_the_last_weights(void **state)
     saved(1, 0);
     assert_int_equal(sets, 1);
     assert_int_equal(newest_set.replica, 1);
-    assert_string_equal(newest_set.files[0].file, "r1s0.safetensors");
-    assert_string_equal(newest_set.files[1].file, "r1s1.safetensors");
+    assert_string_equal(newest_set.files[STAGES].file, "r1s0.safetensors");
+    assert_string_equal(newest_set.files[STAGES + 1].file, "r1s1.safetensors");
     assert_int_equal(record->state.row.phase, PHASE_FINISHED);
 }
 
@@ -655,7 +655,7 @@ static void a_new_scheduler_tries_again(void **state)
     come();
     run_free(run);
     sent_count = 0;
-    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    run = run_new(&profile, &plan, 7, record, NULL, &sink, NULL);
     for (int i = 0; i < ALL; i++)
         hello(i);
     pass(2);
@@ -744,7 +744,7 @@ static void a_drained_host_stays_empty(void **state)
     pass(700);
     assert_false(happened("silent", ""));
     run_free(run);
-    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    run = run_new(&profile, &plan, 7, record, NULL, &sink, NULL);
     for (int i = 0; i < ALL; i++)
         if (i == 0 || i == stage_at(0, 0) || i == stage_at(0, 1))
             hello(i);
@@ -817,7 +817,7 @@ static void a_spare_takes_the_place(void **state)
     assert_int_equal(use_of(1), HOST_DRAINED);
     assert_int_equal(use_of(2), HOST_USED);
     run_free(run);
-    run = run_new(&profile, &plan, 7, record, &sink, NULL);
+    run = run_new(&profile, &plan, 7, record, NULL, &sink, NULL);
     assert_string_equal(record_find_process(record, "r2s1")->row.host, "c");
     assert_int_equal(ledger(reply.ledger)->state, LEDGER_PROPOSED);
     assert_int_equal(run_hello(run, &road, &agent, 1, NULL), 0);

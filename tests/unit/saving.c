@@ -122,10 +122,12 @@ static void write_set(const struct place *place, struct saving *saving, uint64_t
 {
     struct why why = {0};
     char folder[400];
-    *saving = (struct saving){.step = step, .files = {saved_of(0, step, ""), saved_of(1, step, "")}};
+    *saving = (struct saving){.step = step, .has = {true, true},
+                               .files = {saved_of(0, step, ""), saved_of(1, step, "")}};
     snprintf(folder, sizeof folder, "%s/checkpoint/%d", place->folder, (int)step);
     assert_int_equal(file_make_folders(folder, 0700, &why), 0);
-    if (saving_write_manifest(place->folder, 0xabc, &world.profile, saving, 2, &why) != 0)
+    const struct saving_run run = {0xabc, &world.profile, &world.profile, &world.plan, &world.record->state.row};
+    if (saving_write_manifest(place->folder, &run, saving, &why) != 0)
         fail_msg("%s", why.text);
 }
 

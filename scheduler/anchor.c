@@ -8,10 +8,6 @@
 #include "scheduler/run_state.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/text.h"
-#include "ssh/link/link.h"
-
-#define GRANT_NS (100 * CLOCK_MS)
-#define CHUNK_BYTES ((uint64_t)2 * WIRE_CHUNK_WORDS)
 
 static struct process *anchor_process(struct run *run)
 {
@@ -34,7 +30,7 @@ static bool is_going(const struct run *run)
     return run->ending == ENDING_NOT && (run_phase(run) == PHASE_TRAINING || run_phase(run) == PHASE_HOLDING);
 }
 
-static struct process *sender_stage(struct run *run, int stage)
+struct process *anchor_sender_stage(struct run *run, int stage)
 {
     return processes_stage(&run->processes, run->anchor.sender * run->plan.stages_per_replica + stage);
 }
@@ -179,29 +175,13 @@ void anchor_ended(struct run *run)
 
 /* ---- snapshots ---- */
 
-/* How far the snapshot on its way is: shares of the stages, and of what they have to send. */
-static void tell_progress(struct run *run)
-{
-    struct wire_anchor_row *row = anchor_row(run);
-    double full = 0, sent = 0;
-    int captured = 0;
-    for (int i = 0; i < run->plan.stages_per_replica; i++) {
-        const struct anchor_part *part = &run->anchor.parts[i];
-        captured += part->captured;
-        full += part->captured ? (double)part->full_bytes : 0;
-        sent += part->captured ? part->done * (double)part->full_bytes : 0;
-    }
-    row->captured = (double)captured / run->plan.stages_per_replica;
-    row->sent = full > 0 ? sent / full * row->captured : 0;
-}
-
 static void forget_version(struct run *run)
 {
     struct anchor *anchor = &run->anchor;
     anchor->version = 0;
     memset(anchor->parts, 0, sizeof anchor->parts);
     anchor_row(run)->pending = 0;
-    tell_progress(run);
+    anchor_tell_progress(run);
 }
 
 static void capture(struct run *run)
@@ -212,7 +192,7 @@ static void capture(struct run *run)
     anchor->ordered = true;
     anchor->ordered_step = newest_step(run);
     anchor->wanted = false;
-    run_send(run, sender_stage(run, 0), WIRE_CAPTURE, &order);
+    run_send(run, anchor_sender_stage(run, 0), WIRE_CAPTURE, &order);
 }
 
 static bool roads_stand(const struct run *run)
@@ -241,7 +221,7 @@ static void schedule(struct run *run)
     uint64_t newest = newest_step(run), limit = (uint64_t)run->profile.anchor_limit;
     struct process *process = anchor_process(run), *first;
     follow(run);
-    first = sender_stage(run, 0);
+    first = anchor_sender_stage(run, 0);
     if (anchor->ordered && newest > anchor->ordered_step + limit)
         anchor->ordered = false; /* it never came */
     if (anchor->version && newest > anchor->version + limit) {
@@ -255,87 +235,6 @@ static void schedule(struct run *run)
         return;
     if (anchor->wanted || deliver_is_due(anchor->last, (uint64_t)run->profile.anchor_every, newest))
         capture(run);
-}
-
-/* Bits a second that the processes of a stage's host send beside snapshots. */
-static double busy_bps(const struct run *run, int stage)
-{
-    const char *name = run->plan.stages[stage].process;
-    double sum = 0;
-    for (size_t i = 0; i < run->record->road_count; i++) {
-        const struct wire_road_row *row = &run->record->roads[i].row;
-        if (row->lane != LANE_BULK && strcmp(row->from, name) == 0 && isfinite(row->bytes_per_second))
-            sum += 8 * row->bytes_per_second;
-    }
-    return sum;
-}
-
-static double least_known(double one, double other)
-{
-    return one <= 0 ? other : other <= 0 ? one : one < other ? one : other;
-}
-
-/* What is told of the road, and what is seen where the kernel is what holds it up. */
-static void describe_road(const struct run *run, int stage, struct deliver_road *road)
-{
-    const struct plan_stage *plan = &run->plan.stages[stage];
-    double shared = (double)plan->uplink_bps,
-           own = least_known((double)run->profile.slow_rate_bps, (double)run->profile.link_rate_bps);
-    for (size_t i = 0; i < run->record->road_count; i++) {
-        const struct wire_road_row *row = &run->record->roads[i].row;
-        if (row->lane == LANE_BULK && strcmp(row->from, plan->process) == 0 && (row->hold_reasons & HOLD_KERNEL))
-            own = least_known(own, (double)row->capacity_bps);
-    }
-    road->capacity_bps = least_known(shared, own);
-    road->busy_bps = shared > 0 && shared <= road->capacity_bps ? busy_bps(run, stage) : 0;
-}
-
-static double step_seconds(const struct run *run)
-{
-    double seconds = run->record->state.row.step_seconds;
-    return isfinite(seconds) && seconds > 0 ? seconds : 1;
-}
-
-static void grant(struct run *run)
-{
-    struct anchor *anchor = &run->anchor;
-    uint64_t now_ns = clock_now_ns();
-    double passed = anchor->granted_ns ? (double)(now_ns - anchor->granted_ns) / 1e9 : 0, eta = 0;
-    struct deliver_goal goal = {.version = anchor->version,
-                                .staleness = (uint64_t)run->profile.anchor_staleness,
-                                .step = (double)newest_step(run),
-                                .step_seconds = step_seconds(run),
-                                .compute_seconds = anchor->compute_seconds};
-    double left = deliver_seconds_left(&goal);
-    bool limited = false;
-    anchor->granted_ns = now_ns;
-    for (int i = 0; i < run->plan.stages_per_replica; i++) {
-        struct anchor_part *part = &anchor->parts[i];
-        struct deliver_road road = {
-            .left_bytes = (uint64_t)((double)part->full_bytes * (anchor->share > 0 ? anchor->share : 1) * (1 - part->done))};
-        struct deliver_pace pace;
-        if (!part->captured || part->done >= 1)
-            continue;
-        describe_road(run, anchor->sender * run->plan.stages_per_replica + i, &road);
-        deliver_pace(&road, left, &pace);
-        limited |= pace.limited;
-        eta = pace.seconds > eta ? pace.seconds : eta;
-        double rate = isfinite(pace.rate_bps) ? pace.rate_bps : 0;
-        uint64_t room = rate > 0 ? (uint64_t)(rate / 8 * (passed < 1 ? passed : 1)) + CHUNK_BYTES : UINT32_MAX;
-        if (part->granted_bytes < part->sent_bytes + room)
-            part->granted_bytes = part->sent_bytes + room;
-        struct wire_grant order = {.version = anchor->version, .bytes = part->granted_bytes, .rate_bps = (uint64_t)rate};
-        run_send(run, sender_stage(run, i), WIRE_GRANT, &order);
-    }
-    anchor_row(run)->eta_seconds = isfinite(eta) ? eta : (double)NAN;
-    if (limited && !anchor->late_told)
-        run_say(run, EVENT_WARN, NULL, "snapshot-slow",
-                "the snapshot of step %" PRIu64 " cannot be there in time for anchor.staleness = %" PRId64
-                ": the roads have no more room; about %.0f steps it will be",
-                anchor->version, run->profile.anchor_staleness,
-                (double)newest_step(run) - (double)anchor->version + (eta + anchor->compute_seconds) / step_seconds(run) +
-                    3);
-    anchor->late_told = limited;
 }
 
 /* ---- directions ---- */
@@ -415,14 +314,13 @@ static void on_captured(struct run *run, struct process *process, const struct w
     if (mark->version > anchor->version) {
         forget_version(run);
         anchor->version = anchor->last = mark->version;
-        anchor->version_ns = clock_now_ns();
         anchor->ordered = false;
         anchor_row(run)->pending = mark->version;
         say_row(run, "gets a snapshot");
     }
     anchor->parts[stage] = (struct anchor_part){.captured = true, .full_bytes = mark->total};
-    tell_progress(run);
-    grant(run);
+    anchor_tell_progress(run);
+    anchor_pace_out(run);
 }
 
 static void on_shipped(struct run *run, struct process *process, const struct wire_mark *mark)
@@ -432,7 +330,7 @@ static void on_shipped(struct run *run, struct process *process, const struct wi
         return;
     part->sent_bytes = mark->bytes;
     part->done = mark->value < 1 ? mark->value : 1;
-    tell_progress(run);
+    anchor_tell_progress(run);
 }
 
 static void on_flipped(struct run *run, struct process *process, const struct wire_mark *mark)
@@ -454,17 +352,8 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
             mark->value > 0 ? "; chunks had to come again since its start" : "");
     if (mark->version == anchor->version)
         forget_version(run);
+    anchor_pace_back(run, mark->version);
     say_row(run, "computes");
-}
-
-/* On how many of the stages the directions of the newest version are that was computed with. */
-static void tell_returned(struct run *run)
-{
-    struct wire_anchor_row *row = anchor_row(run);
-    row->returned = row->computed && row->computed <= run->anchor.used ? 1 : 0;
-    for (int i = 0; i < ANCHOR_PENDING && row->returned < 1; i++)
-        if (row->computed && run->anchor.pending[i].version == row->computed)
-            row->returned = (double)__builtin_popcountll(run->anchor.pending[i].holders) / run->plan.stage_count;
 }
 
 static void on_computed(struct run *run, struct process *process, const struct wire_mark *mark)
@@ -472,7 +361,8 @@ static void on_computed(struct run *run, struct process *process, const struct w
     (void)process;
     run->anchor.compute_seconds = anchor_row(run)->compute_seconds = (double)mark->elapsed_ns / 1e9;
     run->record->anchor.row.computed = mark->version;
-    tell_returned(run);
+    anchor_pace_computed(run, mark->version);
+    anchor_tell_returned(run);
     say_row(run, "waits for the next snapshot");
 }
 
@@ -481,7 +371,7 @@ static void on_directions(struct run *run, struct process *process, const struct
     if (mark->version <= run->anchor.used)
         return;
     pending_of(&run->anchor, mark->version)->holders |= (uint64_t)1 << stage_index(run, process);
-    tell_returned(run);
+    anchor_tell_returned(run);
     agree(run);
 }
 
@@ -548,8 +438,7 @@ void anchor_step(struct run *run)
     if (!anchor_process(run) || !is_going(run))
         return;
     schedule(run);
-    if (run->anchor.version && clock_now_ns() - run->anchor.granted_ns > GRANT_NS)
-        grant(run);
+    anchor_pace_look(run);
     agree(run);
     anchor_row(run)->age = run->anchor.used ? (double)newest_step(run) + 1 - (double)run->anchor.used : (double)NAN;
 }

@@ -35,12 +35,12 @@ struct anchor {
     uint64_t ordered_step;
     bool wanted;         /* by a person */
     uint64_t version;    /* on its way; 0 = none */
-    uint64_t version_ns; /* since */
     uint64_t last;       /* newest that was captured */
     struct anchor_part parts[PROFILE_MAX_STAGES];
     bool late_told;
     double share, compute_seconds; /* newest measured; 0 = unknown */
     uint64_t granted_ns;
+    uint64_t back; /* the newest version that was whole at the anchor: what comes of it travels, or has */
     struct deliver_directions pending[ANCHOR_PENDING];
     uint64_t used;
     struct wire_meter meters[PROFILE_MAX_STAGES][MATRIX_CLASSES];
@@ -59,5 +59,16 @@ int anchor_spectrum(struct run *run, struct process *process, const void *payloa
 int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why);
 void anchor_order(struct run *run, const struct wire_order *order, struct wire_reply *reply); /* a snapshot now */
 struct wire_anchor_row *anchor_row(struct run *run); /* of the record, about to change */
+struct process *anchor_sender_stage(struct run *run, int stage); /* of the replica that sends snapshots */
+
+/* ---- anchor_numbers.c ---- */
+void anchor_tell_progress(struct run *run); /* of the snapshot on its way */
+void anchor_tell_returned(struct run *run); /* of what comes back */
+
+/* ---- anchor_pace.c ---- */
+void anchor_pace_out(struct run *run); /* a version is on its way: what its stages may send, and how fast */
+void anchor_pace_back(struct run *run, uint64_t version); /* it is whole at the anchor */
+void anchor_pace_computed(struct run *run, uint64_t version);
+void anchor_pace_look(struct run *run); /* now and then */
 
 #endif

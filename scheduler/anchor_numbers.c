@@ -1,8 +1,34 @@
-/* What the anchor and the correction of gradients tell in numbers: its validation losses, the meters of the stages summed up. */
+/* What the anchor and the correction of gradients tell in numbers: how far a version is, validation losses, the meters of the stages summed up. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "scheduler/run_state.h"
+
+/* How far the snapshot on its way is: shares of the stages, and of what they have to send. */
+void anchor_tell_progress(struct run *run)
+{
+    struct wire_anchor_row *row = anchor_row(run);
+    double full = 0, sent = 0;
+    int captured = 0;
+    for (int i = 0; i < run->plan.stages_per_replica; i++) {
+        const struct anchor_part *part = &run->anchor.parts[i];
+        captured += part->captured;
+        full += part->captured ? (double)part->full_bytes : 0;
+        sent += part->captured ? part->done * (double)part->full_bytes : 0;
+    }
+    row->captured = (double)captured / run->plan.stages_per_replica;
+    row->sent = full > 0 ? sent / full * row->captured : 0;
+}
+
+/* On how many of the stages the directions of the newest version are that was computed with. */
+void anchor_tell_returned(struct run *run)
+{
+    struct wire_anchor_row *row = anchor_row(run);
+    row->returned = row->computed && row->computed <= run->anchor.used ? 1 : 0;
+    for (int i = 0; i < ANCHOR_PENDING && row->returned < 1; i++)
+        if (row->computed && run->anchor.pending[i].version == row->computed)
+            row->returned = (double)__builtin_popcountll(run->anchor.pending[i].holders) / run->plan.stage_count;
+}
 
 int anchor_sample(struct run *run, const struct wire_sample *sample, struct why *why)
 {

@@ -5,26 +5,42 @@
 #define MARGIN 1.15    /* faster than needed: estimates err */
 #define HEADROOM 0.95  /* of a road's capacity that may be spoken for */
 #define FLOOR 0.02     /* of it that a snapshot always gets */
-#define LEAST_BPS 1e7  /* where the capacity is not known */
+#define LEAST_BPS 1e6  /* the floor where the capacity is not known: 2 % of 50 Mbit/s */
 #define SOON_STEPS 3   /* told so long before */
 #define LEAD_STEPS 3.0 /* from the directions' arrival to the stamp that names them */
+#define HURRY 0.2      /* of the staleness: what is late takes so long all the same */
 
-double deliver_seconds_left(const struct deliver_goal *goal)
+struct deliver_time deliver_time(const struct deliver_goal *goal)
 {
     double steps = (double)goal->version + (double)goal->staleness - LEAD_STEPS - goal->step;
-    return steps * goal->step_seconds - goal->compute_seconds;
+    return (struct deliver_time){.left = steps * goal->step_seconds - goal->compute_seconds,
+                                 .least = HURRY * (double)goal->staleness * goal->step_seconds};
 }
 
-void deliver_pace(const struct deliver_road *road, double seconds_left, struct deliver_pace *pace)
+static double floor_bps(const struct deliver_road *road)
 {
-    double bits = 8 * (double)road->left_bytes, wanted = seconds_left > 0 ? MARGIN * bits / seconds_left : INFINITY;
-    double floor = road->capacity_bps > 0 ? FLOOR * road->capacity_bps : LEAST_BPS;
+    return road->capacity_bps > 0 ? FLOOR * road->capacity_bps : LEAST_BPS;
+}
+
+/* INFINITY: nobody knows. */
+static double room_bps(const struct deliver_road *road)
+{
     double room = road->capacity_bps > 0 ? HEADROOM * road->capacity_bps - road->busy_bps : INFINITY;
-    room = room > floor ? room : floor;
-    *pace = (struct deliver_pace){.rate_bps = wanted < floor  ? floor
-                                              : wanted > room ? room
-                                                              : wanted,
-                                  .limited = wanted > room};
+    return fmax(room, floor_bps(road));
+}
+
+struct deliver_time deliver_time_out(const struct deliver_time *both, const struct deliver_road *back, uint64_t out_bytes)
+{
+    double bytes = (double)back->whole_bytes, needs = 8 * MARGIN * bytes / room_bps(back);
+    double share = bytes > 0 ? bytes / (bytes + (double)out_bytes) : 0;
+    return (struct deliver_time){.left = both->left - fmax(both->left * share, needs), .least = both->least};
+}
+
+void deliver_pace(const struct deliver_road *road, const struct deliver_time *time, struct deliver_pace *pace)
+{
+    double bits = 8 * (double)road->left_bytes, room = room_bps(road), most = 8 * (double)road->whole_bytes / time->least;
+    double wanted = time->left > 0 ? fmin(MARGIN * bits / time->left, most) : most;
+    *pace = (struct deliver_pace){.rate_bps = fmin(fmax(wanted, floor_bps(road)), room), .limited = wanted > room};
     pace->seconds = bits / pace->rate_bps;
 }
 

@@ -1,7 +1,7 @@
 /*
- * When snapshots are taken and how fast they travel: just fast enough that what the anchor makes of them is in use
+ * When snapshots are taken and how fast they travel, and what is found of them back: just fast enough that it is in use
  * `staleness` steps after the snapshot, and never so fast that activations and sync lose their road. A floor keeps a
- * snapshot from starving. Pure arithmetic; scheduler/anchor.c asks and obeys.
+ * snapshot from starving. Pure arithmetic; scheduler/anchor.c and anchor_pace.c ask and obey.
  */
 #ifndef KEDGE_SCHEDULER_DELIVER_H
 #define KEDGE_SCHEDULER_DELIVER_H
@@ -14,17 +14,23 @@ struct deliver_goal {
     uint64_t staleness; /* steps from it to the first use */
     double step;        /* now; its fraction counts */
     double step_seconds;
-    double compute_seconds; /* of the anchor and the way back, as it was last; 0 = unknown */
+    double compute_seconds; /* of the anchor, as it was last, or what is left of it; 0 = unknown */
 };
 
-struct deliver_road {    /* of one stage */
-    uint64_t left_bytes; /* of its part, as far as one can know */
-    double capacity_bps; /* 0 = unknown */
-    double busy_bps;     /* what other lanes and roads of the same host need */
+struct deliver_time { /* seconds */
+    double left;      /* for travelling; negative: it is late */
+    double least;     /* that all of it takes, however late: a burst holds up activations */
+};
+
+struct deliver_road {     /* of one stage to the anchor, or back */
+    uint64_t whole_bytes; /* that travel on it of one version */
+    uint64_t left_bytes;  /* of these, as far as one can know */
+    double capacity_bps;  /* 0 = unknown */
+    double busy_bps;      /* what other lanes and roads of the same host need */
 };
 
 struct deliver_pace {
-    double rate_bps; /* INFINITY: late, and nobody knows how much the road takes */
+    double rate_bps;
     double seconds;  /* until it is through at that rate */
     bool limited;    /* the goal wants more than the road has left */
 };
@@ -35,9 +41,14 @@ struct deliver_directions { /* what the anchor found of one version */
     uint64_t told_from;     /* the step from which it was said to be used; 0 = nobody was told */
 };
 
-/* Seconds until the whole snapshot must be at the anchor; may be negative: it is late. */
-double deliver_seconds_left(const struct deliver_goal *goal);
-void deliver_pace(const struct deliver_road *road, double seconds_left, struct deliver_pace *pace);
+/* For both ways, out and back. */
+struct deliver_time deliver_time(const struct deliver_goal *goal);
+/*
+ * Of that time what the way out has, when so much is left of it. Both ways go at one rate, the lowest that is in time. Where
+ * the anchor's road has no room for that rate, the way back gets longer, and what goes out goes faster.
+ */
+struct deliver_time deliver_time_out(const struct deliver_time *both, const struct deliver_road *back, uint64_t out_bytes);
+void deliver_pace(const struct deliver_road *road, const struct deliver_time *time, struct deliver_pace *pace);
 /* The step from which directions of this version are used, when all stages hold them after step `newest`. */
 uint64_t deliver_use_step(uint64_t version, uint64_t staleness, uint64_t newest);
 /*

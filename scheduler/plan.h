@@ -43,6 +43,7 @@ struct plan_anchor {
     uint64_t snapshot_bytes; /* of the whole model, in full */
     uint64_t basis_bytes;    /* that come back to one replica */
     uint64_t statistics_bytes; /* of all cuts of one replica, to both ends; 0: the stages measure */
+    uint64_t road_bytes;     /* of all that comes back: to the stage that gets most */
 };
 
 struct plan {

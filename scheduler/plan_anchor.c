@@ -53,6 +53,12 @@ static uint64_t statistics_of(const struct profile *p, int before)
     return profile_anchor_measures(p) ? plan_state_bytes(p, false) + backward : 0;
 }
 
+static uint64_t statistics_to(const struct profile *p, const struct plan_stage *stage)
+{
+    uint64_t upstream = stage->stage > 0 ? statistics_of(p, stage->first_layer) : 0;
+    return upstream + (stage->stage + 1 < p->stages ? statistics_of(p, stage->first_layer + stage->layers) : 0);
+}
+
 uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *stage)
 {
     bool anchored = p->anchor_host[0] != '\0',
@@ -65,10 +71,7 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
         sum += 4 * elements * (uint64_t)stage->layers;
     if (anchored && corrects && p->anchor_filter != ANCHOR_SHRINK)
         sum += BASES_MOST * bytes * (uint64_t)stage->layers;
-    if (stage->stage > 0)
-        sum += BASES_MOST * statistics_of(p, stage->first_layer);
-    if (stage->stage + 1 < p->stages)
-        sum += BASES_MOST * statistics_of(p, stage->first_layer + stage->layers);
+    sum += BASES_MOST * statistics_to(p, stage);
     if (anchored && (stage->replica == 0 || !plan_averages_gradients(p))) /* another one when the lowest has left */
         sum += 4 * snapshot_words(p, stage);
     return sum;
@@ -101,8 +104,12 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
     anchor->snapshot_bytes = 2 * trained;
     bool corrects = profile_corrects(p) && p->anchor_filter != ANCHOR_SHRINK;
     anchor->basis_bytes = corrects ? bytes * (uint64_t)p->layers : 0;
-    for (int i = 1; i < plan->stages_per_replica; i++)
-        anchor->statistics_bytes += 2 * statistics_of(p, plan->stages[i].first_layer);
+    for (int i = 0; i < plan->stages_per_replica; i++) {
+        uint64_t statistics = statistics_to(p, &plan->stages[i]),
+                 back = statistics + (corrects ? bytes * (uint64_t)plan->stages[i].layers : 0);
+        anchor->statistics_bytes += statistics;
+        anchor->road_bytes = back > anchor->road_bytes ? back : anchor->road_bytes;
+    }
     if (anchor->statistics_bytes)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
     anchor->memory_bytes += p->lora_rank && !plan_words_only(p) ? 4 * weights : 2 * weights + (p->lora_rank ? 2 * trained : 0);

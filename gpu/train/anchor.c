@@ -132,8 +132,16 @@ static void tell_held(struct anchor *anchor, int process, struct worker *worker)
     send(worker, process, WIRE_HELD, &held);
 }
 
+void anchor_grant(struct anchor *anchor, const struct wire_grant *grant, struct worker *worker)
+{
+    anchor->rate_bps = grant->rate_bps;
+    for (int i = 0; i < anchor->settings.assign.replicas * anchor->settings.assign.stages; i++)
+        roads_set_pace(worker->roads, (enum mail_road)(MAIL_STAGES + i), anchor->rate_bps);
+}
+
 void anchor_road(struct anchor *anchor, int process, struct worker *worker)
 {
+    roads_set_pace(worker->roads, (enum mail_road)(MAIL_STAGES + process), anchor->rate_bps);
     if (sends_snapshots(anchor, process))
         tell_held(anchor, process, worker);
 }

@@ -26,6 +26,7 @@ void anchor_free(struct anchor *anchor);
 
 /* ---- loop thread; `process`: a stage, replica · stages + stage ---- */
 void anchor_road(struct anchor *anchor, int process, struct worker *worker); /* it stands */
+void anchor_grant(struct anchor *anchor, const struct wire_grant *grant, struct worker *worker); /* the pace of all roads */
 int anchor_message(struct anchor *anchor, int process, const struct frame_header *header, const uint8_t *payload,
                    size_t bytes, struct worker *worker, struct why *why);
 

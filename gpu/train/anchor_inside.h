@@ -23,6 +23,7 @@ struct anchor {
     struct assembly *assembly;
     uint64_t flipped_ns; /* loop thread */
     int sender;          /* loop thread: the replica that began the newest snapshot */
+    uint64_t rate_bps;   /* loop thread: of each road to a stage; 0: as link.pace says */
 
     /* compute thread */
     struct mail *mail;

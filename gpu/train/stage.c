@@ -254,9 +254,12 @@ static int take_start(struct worker *worker, const void *message, struct why *wh
 
 static int take_grant(struct worker *worker, const void *message, struct why *why)
 {
-    if (!worker->snap)
+    if (worker->anchor)
+        anchor_grant(worker->anchor, message, worker);
+    else if (worker->snap)
+        ship_grant(worker, message);
+    else
         return why_set(why, ERR_INVALID, "a GRANT came to one that sends no snapshots");
-    ship_grant(worker, message);
     return 0;
 }
 

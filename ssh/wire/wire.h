@@ -64,7 +64,7 @@ enum wire_type {
 
     /* 80–99 the anchor */
     WIRE_CAPTURE = 80,  /* S→W (stage 0) have all stages of the replica keep the weights that a step begins with */
-    WIRE_GRANT = 81,    /* S→W so much of the snapshot may be sent, and how fast */
+    WIRE_GRANT = 81,    /* S→W so much of the snapshot may be sent, and how fast; to the anchor: how fast */
     WIRE_USE = 82,      /* S→W (stage 0) correct by this version of the anchor's directions from a step on */
     WIRE_MARK = 83,     /* W→S how far a snapshot or what came of it has got */
     WIRE_SNAPSHOT = 84, /* stage→anchor, ahead of its chunks: what they will make */
@@ -332,8 +332,8 @@ struct wire_capture {
 
 struct wire_grant {
     uint64_t version;
-    uint64_t bytes;    /* of all of it so far */
-    uint64_t rate_bps; /* pace of the road to the anchor; 0 = none */
+    uint64_t bytes;    /* of all of it so far; of no meaning for the anchor */
+    uint64_t rate_bps; /* pace of the road to the anchor, and for the anchor of each of its roads; 0 = none */
 };
 
 struct wire_use {

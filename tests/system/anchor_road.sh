@@ -1,6 +1,7 @@
 #!/bin/sh
 # Snapshots share a road of 16 Mbit/s with activations, shaped by the kernel: what comes of them is in use anchor.staleness steps after they
-# were taken, ± 3, over 300 steps, and as well over 300 more after the road has been halved under the running run.
+# were taken, ± 3, over 300 steps, and as well over 300 more after the road has been halved under the running run. What comes back is paced
+# as what goes out is, though nobody has told how much the road takes.
 # seconds: 300
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have looked at events"
@@ -31,6 +32,14 @@ holds() {
 }
 some() { [ -n "$(used 0)" ]; }
 wait_for 60 some || fail "nothing is used: $(kedge anchor held) $(kedge events held)"
+# paced FROM TO : bulk on that road waits for its own pace
+paced() {
+    [ "$(kedge links held --json | json 'any(r["from"] == "'"$1"'" and r["to"] == "'"$2"'" and r["lane"] == "bulk" and "pace" in r["holds"] for r in j["links"])')" = True ]
+}
+for stage in r0s0 r0s1; do
+    wait_for 60 paced "$stage" anchor || fail "a snapshot is never paced: $(kedge links held)"
+    wait_for 60 paced anchor "$stage" || fail "what comes back is never paced: $(kedge links held)"
+done
 holds "16 Mbit/s"
 tc qdisc change dev lo root tbf rate 8mbit burst 16k latency 50ms || fail "lo cannot be slowed down"
 holds "8 Mbit/s"

@@ -1,11 +1,15 @@
 #include "ssh/base/mem.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ssh/base/why.h"
+
+enum { HUGE_PAGE = 2 << 20 };
 
 static void *mem_or_die(void *pointer, size_t bytes)
 {
@@ -66,9 +70,13 @@ void *mem_large(size_t bytes)
     size_t rounded = (bytes + 63) & ~(size_t)63;
     if (rounded < bytes || rounded == 0)
         return NULL;
-    void *pointer = aligned_alloc(64, rounded);
-    if (pointer)
-        memset(pointer, 0, rounded); /* touches every page: what cannot be had fails here, not hours later */
+    bool large = rounded >= HUGE_PAGE;
+    void *pointer = NULL;
+    if (posix_memalign(&pointer, large ? HUGE_PAGE : 64, rounded) != 0)
+        return NULL;
+    if (large)
+        madvise(pointer, rounded, MADV_HUGEPAGE); /* a wish: what walks down a matrix is in another page with every line */
+    memset(pointer, 0, rounded); /* touches every page: what cannot be had fails here, not hours later */
     return pointer;
 }
 

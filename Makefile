@@ -113,6 +113,7 @@ $(O)/obj/%.$(1).o: %.c $(O)/flags
 endef
 $(foreach i,base avx2 avx512,$(eval $(call kernel_rule,$(i))))
 $(call objects,$(CPU_PLAIN)): ALL_CFLAGS += $(OPENMP)
+$(call objects,$(wildcard gpu/cpu/avx512*.c)): ALL_CFLAGS += -O3 -fno-math-errno -fno-trapping-math $(ISA_avx512) -mprfchw
 $(call objects,$(wildcard gpu/cpu/amx*.c)): ALL_CFLAGS += -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math $(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-bf16 -mprfchw
 
 $(O)/kedge-cpu.so: $(CPU_OBJECTS) $(call archives,gpu/math ssh/base)

@@ -1,6 +1,6 @@
 /*
  * The matrix unit of newer processors (AMX) with all tiles whole: 16 rows of 64 bytes. For files that are compiled for it: amx.c
- * (attention), amx_pack.c and amx_product.c (matrix products).
+ * (attention), amx_pack.c and amx_panels.c (matrix products).
  */
 #ifndef KEDGE_CPU_AMX_H
 #define KEDGE_CPU_AMX_H
@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "gpu/cpu/kernels.h"
 
 enum {
     AMX_DEPTH = 32, /* bf16 of a tile's row */
@@ -45,25 +47,19 @@ static inline void amx_end(const struct amx_setting *before)
 /* ---- operands of products, laid out for the unit (amx_pack.c) ---- */
 
 enum {
-    AMX_PANEL = 2 * AMX_TILE, /* rows of an operand that lie together */
-    AMX_WORDS = 3,            /* most bf16 that stand for one number */
-    AMX_STEP = AMX_PANEL * AMX_DEPTH, /* bf16 of a panel for one tile's depth and one word */
+    AMX_WORDS = 3,                     /* bf16 that stand for one fp32 */
+    AMX_STEP = PANEL_ROWS * AMX_DEPTH, /* bf16 of a panel for one tile's depth and one word */
 };
+_Static_assert((int)PANEL_ROWS == 2 * AMX_TILE && (int)PANEL_DEPTH == AMX_DEPTH, "a panel is two tiles");
 
-/*
- * One side of a product, seen as [rows, depth]. An fp32 in three words is x = x1 + x2 + x3, each the nearest bf16 to what the ones
- * before it leave: exact, but for what is smaller than bf16's smallest normal number.
- */
-struct amx_operand {
-    const void *x;
-    int64_t stride, rows;
-    bool half;        /* x is bf16, else fp32 */
-    bool depth_first; /* x is stored [depth, rows], else [rows, depth] */
-    bool pairs;       /* the unit's second operand: numbers lie in pairs along the depth */
-    int words;        /* 1 or 3; 1 rounds an fp32 to bf16 */
-};
+/* An fp32 in three words is x = x1 + x2 + x3, each the nearest bf16 to what the ones before it leave: exact, but for what is smaller
+ * than bf16's smallest normal number. */
+static inline int amx_words(const struct panel_operand *operand)
+{
+    return operand->half ? 1 : AMX_WORDS;
+}
 
-/* to[⌈depth/32⌉][words][2 tiles] of the panel that begins at `row`, from depth `first` on; zero where there is no row or depth. */
-void amx_pack_panel(uint16_t *to, const struct amx_operand *operand, int64_t row, int64_t first, int64_t depth);
+/* to[⌈depth/32⌉][words][2 tiles]; the second operand's numbers lie in pairs along the depth. Zero where there is no row or depth. */
+void amx_pack_panel(void *to, const struct panel_operand *operand, int64_t row, int64_t first, int64_t depth);
 
 #endif

@@ -4,6 +4,7 @@
  * are stored and turned where that is not the way it is wanted.
  */
 #include "gpu/cpu/amx.h"
+#include "gpu/cpu/lines.h"
 
 enum { AHEAD = 2 * AMX_DEPTH }; /* depth that is fetched before it is wanted: panels are too narrow for the processor to guess */
 
@@ -12,11 +13,6 @@ struct tile {
     __m512i lines[AMX_WORDS][AMX_TILE];
 };
 
-static inline __m512 widened(__m256i words)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
-}
-
 /* The nearest bf16 of 32 numbers, then of what is left of them. Of an infinity nothing is left but NaN. */
 static inline void split(struct tile *tile, int line, __m512 low, __m512 high, int words)
 {
@@ -24,21 +20,16 @@ static inline void split(struct tile *tile, int line, __m512 low, __m512 high, i
         __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(high, low);
         tile->lines[w][line] = rounded;
         if (w + 1 < words) {
-            low = _mm512_sub_ps(low, widened(_mm512_castsi512_si256(rounded)));
-            high = _mm512_sub_ps(high, widened(_mm512_extracti64x4_epi64(rounded, 1)));
+            low = _mm512_sub_ps(low, lines_widen(_mm512_castsi512_si256(rounded)));
+            high = _mm512_sub_ps(high, lines_widen(_mm512_extracti64x4_epi64(rounded, 1)));
         }
     }
 }
 
-static inline uint32_t mask_of(int64_t count, int most)
-{
-    return count >= most ? (uint32_t)((1ull << most) - 1) : count <= 0 ? 0 : (uint32_t)((1ull << count) - 1);
-}
-
 /* Lines are rows: 32 numbers along the depth. */
-static inline void load_rows(struct tile *tile, const struct amx_operand *o, int64_t row, int64_t first, int64_t depth, int words)
+static inline void load_rows(struct tile *tile, const struct panel_operand *o, int64_t row, int64_t first, int64_t depth, int words)
 {
-    uint32_t mask = mask_of(depth, AMX_DEPTH);
+    uint32_t mask = lines_mask(depth, AMX_DEPTH);
     for (int i = 0; i < AMX_TILE; i++) {
         uint32_t used = row + i < o->rows ? mask : 0;
         int64_t at = row + i < o->rows ? (row + i) * o->stride + first : 0;
@@ -56,11 +47,11 @@ static inline void load_rows(struct tile *tile, const struct amx_operand *o, int
 }
 
 /* Lines are pairs along the depth of 16 rows: two stored lines, woven. */
-static inline void load_pairs(struct tile *tile, const struct amx_operand *o, int64_t row, int64_t first, int64_t depth, int words)
+static inline void load_pairs(struct tile *tile, const struct panel_operand *o, int64_t row, int64_t first, int64_t depth, int words)
 {
     const __m512i weave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19,
                                            3, 18, 2, 17, 1, 16, 0);
-    __mmask16 mask = (__mmask16)mask_of(o->rows - row, AMX_TILE);
+    __mmask16 mask = (__mmask16)lines_mask(o->rows - row, AMX_TILE);
     for (int i = 0; i < AMX_TILE; i++) {
         bool two = 2 * i + 1 < depth, one = 2 * i < depth;
         int64_t low_at = one ? (first + 2 * i) * o->stride + row : 0, high_at = two ? low_at + o->stride : 0;
@@ -82,34 +73,7 @@ static inline void load_pairs(struct tile *tile, const struct amx_operand *o, in
     }
 }
 
-/* 16 × 16 of 32 bits: within lanes by pairs of lines, by fours, then the lanes themselves. */
-static inline void turn(__m512i x[AMX_TILE])
-{
-    __m512i t[AMX_TILE], u[AMX_TILE];
-#pragma GCC unroll 8
-    for (int i = 0; i < AMX_TILE; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < AMX_TILE; i += 4)
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++) {
-            u[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-            u[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-        }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        __m512i a = _mm512_shuffle_i32x4(u[j], u[j + 4], 0x88), b = _mm512_shuffle_i32x4(u[j], u[j + 4], 0xDD);
-        __m512i c = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0x88), d = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0xDD);
-        x[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-        x[j + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
-        x[j + 8] = _mm512_shuffle_i32x4(a, c, 0xDD);
-        x[j + 12] = _mm512_shuffle_i32x4(b, d, 0xDD);
-    }
-}
-
-static inline __attribute__((always_inline)) void pack(uint16_t *to, const struct amx_operand *o, int64_t row, int64_t first,
+static inline __attribute__((always_inline)) void pack(uint16_t *to, const struct panel_operand *o, int64_t row, int64_t first,
                                                        int64_t depth, int words)
 {
     struct tile tile;
@@ -120,17 +84,17 @@ static inline __attribute__((always_inline)) void pack(uint16_t *to, const struc
             else
                 load_rows(&tile, o, row + half * AMX_TILE, first + d, depth - d, words);
             for (int w = 0; w < words; w++) {
-                if (o->depth_first != o->pairs)
-                    turn(tile.lines[w]);
+                if (o->depth_first != o->second)
+                    lines_turn(tile.lines[w]);
                 for (int i = 0; i < AMX_TILE; i++)
                     _mm512_store_si512(to + (2 * w + half) * AMX_TILE * AMX_DEPTH + i * AMX_DEPTH, tile.lines[w][i]);
             }
         }
 }
 
-void amx_pack_panel(uint16_t *to, const struct amx_operand *operand, int64_t row, int64_t first, int64_t depth)
+void amx_pack_panel(void *to, const struct panel_operand *operand, int64_t row, int64_t first, int64_t depth)
 {
-    if (operand->words == 1)
+    if (operand->half)
         pack(to, operand, row, first, depth, 1);
     else
         pack(to, operand, row, first, depth, AMX_WORDS);

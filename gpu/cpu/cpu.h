@@ -1,9 +1,10 @@
 /*
  * The CPU backend: the device, and the entries of its op table by file. What each op means is said in gpu/math/ops.h.
  *
- *   cpu.c        the device: memory, threads, scratch, the table     vector.c  plain arrays and AdamW      layer.c  norm,
- * rope, … gemm.c       matrix products: by oneDNN, amx_product.c          attention.c, amx.c                    mask.c,
- * pack.c  boundaries kernels_*.c  the inner loops, once per instruction set; the files above only share them out to threads
+ *   cpu.c     the device: memory, threads, scratch, the table      vector.c              plain arrays and AdamW
+ *   gemm.c    matrix products, by oneDNN or panels.c               layer.c               norm, rope, …
+ *   panels.c  our own products: amx_panels.c, avx512_panels.c      attention.c, amx.c    attention
+ *   kernels_*.c  the inner loops, once per instruction set         mask.c, pack.c        boundaries
  *
  * A device belongs to one thread at a time (the worker's compute thread).
  */
@@ -25,7 +26,8 @@ struct device {
     struct products *products; /* product.c; NULL before the first */
 };
 
-/* For tests: devices opened from now on use this instruction set ("base", "avx2", "avx512", "amx"; NULL = the best). ERR_ABSENT
+/* For tests: devices opened from now on use this instruction set ("base", "avx2", "onednn": avx512 whose matrix products
+ * are all oneDNN's, "avx512", "amx"; NULL = the best). ERR_ABSENT
  * when this machine does not have it. Exported by kedge-cpu.so. */
 int cpu_use_isa(const char *isa);
 
@@ -54,9 +56,9 @@ struct product_shape {
 bool product_make(struct device *device, float *c, const uint16_t *a, const uint16_t *b, const struct product_shape *shape);
 void product_close(struct device *device);
 
-/* amx_product.c, where there is such a unit: each operand in bf16 (half) or fp32, not a in bf16 and b in fp32 */
-void amx_product(struct device *device, float *c, const void *a, const void *b, const struct product_shape *shape, bool half_a,
-                 bool half_b, bool accumulate);
+/* panels.c, where there are kernels for them: each operand in bf16 (half) or fp32, not a in bf16 and b in fp32 */
+void panels_product(struct device *device, float *c, const void *a, const void *b, const struct product_shape *shape, bool half_a,
+                    bool half_b, bool accumulate);
 
 /* vector.c */
 void vector_halve(struct device *device, uint16_t *to, const float *from, int64_t count);

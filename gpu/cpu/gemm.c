@@ -1,5 +1,5 @@
 /*
- * Matrix products: on the matrix unit where there is one and they are large enough (amx_product.c), else by oneDNN: dnnl_sgemm and its
+ * Matrix products: in panels where our kernels are faster and they are large enough (panels.c), else by oneDNN: dnnl_sgemm and its
  * like for bf16, which are the same in oneDNN 2.x and 3.x, and row-major as we are; and primitives where they are faster (product.c).
  * No header declares the second one, so a library without it must do: products of bf16 are then made in fp32, as on a processor that has no instruction for them.
  *
@@ -43,10 +43,15 @@ static void must_succeed(const char *call, dnnl_status_t status, int64_t m, int6
             (long long)k, (long long)lda, (long long)ldb, (long long)ldc);
 }
 
-/* The matrix unit's tiles are filled up with zeros, so narrow products are not for it. */
-static bool gemm_by_tiles(const struct device *device, int64_t m, int64_t n, int64_t k)
+/* Panels are filled up with zeros, so narrow products are not for them. */
+static bool gemm_by_panels(const struct device *device, int64_t m, int64_t n, int64_t k)
 {
-    return device->kernels->amx && m >= 16 && n >= 16 && k >= 16 && m * n * k >= SMALL;
+    return device->kernels->panels && m >= 16 && n >= 16 && k >= 16 && m * n * k >= SMALL;
+}
+
+static bool gemm_floats_by_panels(const struct device *device, int64_t m, int64_t n, int64_t k)
+{
+    return gemm_by_panels(device, m, n, k) && device->kernels->panels->floats;
 }
 
 void gemm_matmul(struct device *device, float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
@@ -55,8 +60,8 @@ void gemm_matmul(struct device *device, float *c, const float *a, const float *b
     if (gemm_is_empty(c, m, n, k, ldc, accumulate))
         return;
     const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
-    if (gemm_by_tiles(device, m, n, k)) {
-        amx_product(device, c, a, b, &shape, false, false, accumulate);
+    if (gemm_floats_by_panels(device, m, n, k)) {
+        panels_product(device, c, a, b, &shape, false, false, accumulate);
         return;
     }
     threads_set(m * n * k < SMALL ? 1 : device->threads);
@@ -101,16 +106,17 @@ void gemm_words(struct device *device, float *c, const float *a, const uint16_t 
 {
     if (gemm_is_empty(c, m, n, k, ldc, accumulate))
         return;
-    if (gemm_by_tiles(device, m, n, k)) {
+    if (gemm_floats_by_panels(device, m, n, k)) {
         const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
-        amx_product(device, c, a, b, &shape, false, true, accumulate);
+        panels_product(device, c, a, b, &shape, false, true, accumulate);
         return;
     }
     float *scratch = cpu_scratch(device, gemm_piece_bytes(n, k, transpose_b));
     gemm_in_pieces(device, c, a, b, scratch, m, n, k, lda, ldb, ldc, transpose_a, transpose_b, accumulate);
 }
 
-const char *gemm_half_is_slow(const struct device *device)
+/* Why oneDNN cannot make products of bf16; NULL: it can. */
+static const char *gemm_half_is_missing(const struct device *device)
 {
     if (!dnnl_gemm_bf16bf16f32)
         return "this oneDNN does not export dnnl_gemm_bf16bf16f32";
@@ -119,22 +125,30 @@ const char *gemm_half_is_slow(const struct device *device)
     return NULL;
 }
 
+const char *gemm_half_is_slow(const struct device *device)
+{
+    const char *missing = gemm_half_is_missing(device);
+    if (!missing && !device->kernels->amx && __builtin_cpu_is("intel"))
+        return "this processor has no AMX, and its AVX-512 BF16 is slower than fp32";
+    return missing;
+}
+
 void gemm_half(struct device *device, float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k, int64_t lda,
                int64_t ldb, int64_t ldc, bool transpose_a, bool transpose_b, bool accumulate)
 {
     if (gemm_is_empty(c, m, n, k, ldc, accumulate))
         return;
-    if (gemm_half_is_slow(device)) {
+    const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
+    if (gemm_by_panels(device, m, n, k) && (device->kernels->panels->floats || gemm_half_is_slow(device))) {
+        panels_product(device, c, a, b, &shape, true, true, accumulate);
+        return;
+    }
+    if (gemm_half_is_missing(device)) {
         int64_t rows = transpose_a ? k : m, columns = transpose_a ? m : k;
         size_t piece = gemm_piece_bytes(n, k, transpose_b);
         float *scratch = cpu_scratch(device, piece + (size_t)(rows * columns) * sizeof *scratch);
         const float *wide = gemm_widen(device, scratch + piece / sizeof *scratch, a, rows, columns, lda);
         gemm_in_pieces(device, c, wide, b, scratch, m, n, k, columns, ldb, ldc, transpose_a, transpose_b, accumulate);
-        return;
-    }
-    const struct product_shape shape = {m, n, k, lda, ldb, ldc, transpose_a, transpose_b};
-    if (gemm_by_tiles(device, m, n, k)) {
-        amx_product(device, c, a, b, &shape, true, true, accumulate);
         return;
     }
     if (!accumulate && m * n * k >= SMALL && product_make(device, c, a, b, &shape))

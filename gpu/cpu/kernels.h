@@ -83,6 +83,40 @@ struct attention_half_kernels {
 extern const struct attention_half_kernels amx_attention;
 bool amx_runs(void);
 
+/* ---- matrix products in panels (panels.c) ---- */
+
+enum {
+    PANEL_ROWS = 32,    /* of an operand that lie together */
+    PANEL_DEPTH = 32,   /* packed panels are of multiples of this */
+    PANEL_SETTING = 64, /* bytes of what begin keeps for end */
+};
+
+/* One side of a product, seen as [rows, depth]. */
+struct panel_operand {
+    const void *x;
+    int64_t stride, rows;
+    bool half;        /* x is bf16, else fp32 */
+    bool depth_first; /* x is stored [depth, rows], else [rows, depth] */
+    bool second;      /* it is the right side */
+};
+
+struct panel_kernels {
+    bool floats;           /* products of fp32 are theirs too: faster than oneDNN's */
+    int64_t depth;         /* that is best added up before c is touched */
+    int64_t shared_bytes;  /* most of packed panels that all threads share; at least one of each side's */
+    int64_t step_bytes[2]; /* of a packed panel for PANEL_DEPTH of it, of fp32 and of bf16 */
+    /* The panel that begins at `row`, from depth `first` on; zero where there is no row. */
+    void (*pack)(void *to, const struct panel_operand *operand, int64_t row, int64_t first, int64_t depth);
+    /* c[PANEL_ROWS, PANEL_ROWS] (+)= a · b of packed panels; the tile at `next` comes next. */
+    void (*multiply)(float *c, const float *next, int64_t c_stride, const void *a, const void *b, const struct panel_operand *first,
+                     const struct panel_operand *second, int64_t depth, bool accumulate);
+    /* Around them, on each thread. */
+    void (*begin)(void *before);
+    void (*end)(const void *before);
+};
+
+extern const struct panel_kernels amx_panels, avx512_panels;
+
 enum { MASK_PAD = 8 }; /* draw blocks are padded to a multiple of this */
 
 /* Strata of a width, worked out once per call; see gpu/math/mask.h. Stratum 4·block + word is at [word · padded + block];
@@ -124,14 +158,15 @@ extern const struct pack_kernels pack_kernels_base, pack_kernels_avx2, pack_kern
 extern const struct levels_kernels levels_kernels_base, levels_kernels_avx2, levels_kernels_avx512;
 
 struct kernels {
-    const char *isa; /* "base", "avx2", "avx512", "amx" */
+    const char *isa; /* "base", "avx2", "onednn", "avx512", "amx" */
     const struct vector_kernels *vector;
     const struct layer_kernels *layer;
     const struct attention_kernels *attention;
     const struct mask_kernels *mask;
     const struct pack_kernels *pack;
     const struct levels_kernels *levels;
-    bool amx; /* there is a matrix unit: amx*.c */
+    const struct panel_kernels *panels; /* of large products; NULL: oneDNN makes all of them */
+    bool amx;                           /* there is a matrix unit: amx*.c */
 };
 
 /* The best set that this machine runs, or the named one; NULL when it cannot run that one. */

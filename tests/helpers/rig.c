@@ -58,7 +58,7 @@ static int rig_use_isa(const char *isa)
 
 int rig_isas(const char *names[RIG_ISAS])
 {
-    static const char *const all[RIG_ISAS] = {"base", "avx2", "avx512", "amx"};
+    static const char *const all[RIG_ISAS] = {"base", "avx2", "onednn", "avx512", "amx"};
     int count = 0;
     rig_ops();
     for (int i = 0; i < RIG_ISAS; i++)
@@ -72,8 +72,9 @@ const char *rig_onednn(void)
 {
     const char *names[RIG_ISAS];
     int count = rig_isas(names);
-    while (count > 1 && strcmp(names[count - 1], "amx") == 0)
-        count--;
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], "onednn") == 0)
+            return names[i];
     return names[count - 1];
 }
 

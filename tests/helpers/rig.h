@@ -7,7 +7,7 @@
 
 #include "gpu/math/ops.h"
 
-enum { RIG_ISAS = 4 };
+enum { RIG_ISAS = 5 };
 
 struct rig {
     const struct ops *ops;

@@ -1,6 +1,6 @@
 /*
- * Products of numbers that are hard: far apart in size, nearly cancelling, near the smallest, not finite. And what the matrix unit
- * promises beyond the op table: a row of the result has the same bits whatever the number of threads and the other rows are.
+ * Products of numbers that are hard: far apart in size, nearly cancelling, near the smallest, not finite. And what products in panels
+ * promise beyond the op table: a row of the result has the same bits whatever the number of threads and the other rows are.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -129,51 +129,71 @@ static void not_finite(void **state)
     rig_each(not_finite_each);
 }
 
-static bool has_unit(void)
+static bool is_slow(const char *isa)
 {
-    const char *names[RIG_ISAS];
-    int count = rig_isas(names);
-    return strcmp(names[count - 1], "amx") == 0;
+    struct rig rig;
+    rig_open(&rig, isa, 1);
+    bool slow = rig.ops->half_is_slow(rig.device);
+    rig_close(&rig);
+    return slow;
 }
 
 /* All rows by one thread, and some of them by two. */
+static void rows_meet(const char *isa, enum product product)
+{
+    enum { FIRST = 13, SOME = 40 };
+    struct rig one, two;
+    rig_open(&one, isa, 1);
+    rig_open(&two, isa, 2);
+    float *a = rig_noise(&one, M * K, 1, 1), *b = rig_noise(&one, N * K, 2, 1), *c = rig_floats(&one, M * N);
+    float *some = rig_floats(&two, SOME * N);
+    multiply(&one, product, c, a, b, M, N, K);
+    multiply(&two, product, some, a + FIRST * K, b, SOME, N, K);
+    numbers_same(some, c + FIRST * N, SOME * N * 4, "product %d of some rows, %s", product, isa);
+    rig_close(&one);
+    rig_close(&two);
+}
+
+/* Which products are made in panels: all on the matrix unit, those of bf16 where AVX-512 BF16 is slow. */
 static void rows_do_not_meet(void **state)
 {
     (void)state;
-    enum { FIRST = 13, SOME = 40 };
-    if (!has_unit()) {
-        print_message("this processor has no AMX: whether its rows depend on each other is not tested\n");
+    const char *names[RIG_ISAS];
+    bool tested = false;
+    int count = rig_isas(names);
+    for (int i = 0; i < count; i++)
+        for (int product = FLOATS; product < PRODUCTS; product++)
+            if (strcmp(names[i], "amx") == 0 || (strcmp(names[i], "avx512") == 0 && product == HALF && is_slow(names[i]))) {
+                rows_meet(names[i], (enum product)product);
+                tested = true;
+            }
+    if (!tested) {
+        print_message("no products are made in panels here: whether their rows depend on each other is not tested\n");
         skip();
-    }
-    for (int product = FLOATS; product < PRODUCTS; product++) {
-        struct rig one, two;
-        rig_open(&one, "amx", 1);
-        rig_open(&two, "amx", 2);
-        float *a = rig_noise(&one, M * K, 1, 1), *b = rig_noise(&one, N * K, 2, 1), *c = rig_floats(&one, M * N);
-        float *some = rig_floats(&two, SOME * N);
-        multiply(&one, (enum product)product, c, a, b, M, N, K);
-        multiply(&two, (enum product)product, some, a + FIRST * K, b, SOME, N, K);
-        numbers_same(some, c + FIRST * N, SOME * N * 4, "product %d of some rows", product);
-        rig_close(&one);
-        rig_close(&two);
     }
 }
 
 /* More rows on both sides than are shared at a time. */
-static void large_each_way(void **state)
+static void large(enum product product)
 {
-    (void)state;
     enum { ROWS = 2065, COLUMNS = 2100, DEPTH = 16 };
     struct rig rig;
     rig_open(&rig, NULL, 2);
     float *a = rig_noise(&rig, ROWS * DEPTH, 1, 1), *b = rig_noise(&rig, COLUMNS * DEPTH, 2, 1);
     float *c = rig_floats(&rig, (int64_t)ROWS * COLUMNS);
     double *want = rig_doubles(&rig, (int64_t)ROWS * COLUMNS);
-    multiply(&rig, FLOATS, c, a, b, ROWS, COLUMNS, DEPTH);
+    multiply(&rig, product, c, a, b, ROWS, COLUMNS, DEPTH);
     reference_matmul(want, NULL, rig_wide(&rig, a, ROWS * DEPTH), rig_wide(&rig, b, COLUMNS * DEPTH), ROWS, COLUMNS, DEPTH, DEPTH,
                      DEPTH, COLUMNS, false, true, false);
     numbers_near(c, want, (int64_t)ROWS * COLUMNS, 2 * NUMBERS_EPS * sqrt(DEPTH), "a large product");
     rig_close(&rig);
+}
+
+static void large_each_way(void **state)
+{
+    (void)state;
+    large(FLOATS);
+    large(HALF);
 }
 
 int main(void)

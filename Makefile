@@ -26,10 +26,10 @@ all: programs
 
 PKG_CONFIG ?= pkg-config
 PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:jansson pcre2:libpcre2-8 utf8proc:libutf8proc \
-	ssh2:libssh2 curses:ncursesw zstd:libzstd
+	ssh2:libssh2 curses:ncursesw zstd:libzstd zlib:zlib
 OPTIONAL := cmocka:cmocka
 APT := gcc make pkg-config libevent-dev libssl-dev libinih-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-	libssh2-1-dev libncurses-dev libzstd-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps python3 openssl iperf3
+	libssh2-1-dev libncurses-dev libzstd-dev zlib1g-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps python3 openssl iperf3
 
 $(O)/config.mk: Makefile tests/configure.sh
 	@mkdir -p $(O)
@@ -47,7 +47,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -include ssh/base/banned.h -fPIC -pthread $(WARN) $(CFLAGS) $(SANFLAGS) \
 	$(event_CFLAGS) $(crypto_CFLAGS) $(inih_CFLAGS) $(sqlite_CFLAGS) $(jansson_CFLAGS) $(pcre2_CFLAGS) \
-	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(zstd_CFLAGS) $(cmocka_CFLAGS)
+	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(zstd_CFLAGS) $(zlib_CFLAGS) $(cmocka_CFLAGS)
 ALL_LDFLAGS := -pthread $(SANFLAGS) $(LDFLAGS)
 
 $(O)/flags: FORCE
@@ -84,7 +84,7 @@ WORKER_ROOMS := gpu/train gpu/model gpu/math ssh/link ssh/wire profiles ssh/base
 
 $(O)/kedge: $(O)/obj/console/main.o $(call archives,$(KEDGE_ROOMS))
 	$(call say,LD,$@)
-	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(jansson_LIBS) $(ssh2_LIBS) $(curses_LIBS) -lm
+	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(jansson_LIBS) $(ssh2_LIBS) $(curses_LIBS) $(zstd_LIBS) $(zlib_LIBS) -lm
 $(O)/kedged: $(O)/obj/scheduler/main.o $(call archives,$(KEDGED_ROOMS))
 	$(call say,LD,$@)
 	$(link) $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) -lm
@@ -132,7 +132,7 @@ TESTS := $(patsubst %.c,$(O)/%,$(TEST_SOURCES))
 BENCHES := $(patsubst %.c,$(O)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst %.c,$(O)/%,$(wildcard tests/fuzz/*.c))
 ALL_ARCHIVES := $(foreach r,$(ROOMS),$(if $(call room_sources,$(r)),$(call room_archive,$(r))))
-ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) $(curses_LIBS) $(zstd_LIBS) -ldl -lm
+ALL_LIBS := $(event_LIBS) $(crypto_LIBS) $(inih_LIBS) $(sqlite_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(ssh2_LIBS) $(curses_LIBS) $(zstd_LIBS) $(zlib_LIBS) -ldl -lm
 
 $(TESTS): $(O)/%: $(O)/obj/%.o $(call objects,$(TEST_HELPERS)) $(ALL_ARCHIVES)
 	$(call say,LD,$@)

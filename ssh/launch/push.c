@@ -105,21 +105,25 @@ static void send_next(struct push *push);
 static void on_progress(struct upload *upload, const struct upload_progress *progress, void *arg)
 {
     struct push *push = arg;
-    char text[200], arrived[32], total[32], rate[32], left[32];
+    char text[200], arrived[32], total[32], rate[32], left[32], packed[64] = "";
     uint64_t done = push->before_bytes + progress->arrived_bytes, all = push->parcel->bytes;
     (void)upload;
     if (done > all)
         done = all; /* the archive has headers */
     text_from_bytes(done, arrived, sizeof arrived);
     text_from_bytes(all, total, sizeof total);
+    uint64_t fresh = progress->arrived_bytes - progress->resumed_bytes;
+    if (progress->sent_bytes < fresh) /* the road shows another number than ours */
+        snprintf(packed, sizeof packed, " (compressed to %s)",
+                 text_from_rate(progress->rate * (double)progress->sent_bytes / (double)fresh, rate, sizeof rate));
     if (progress->stalled_ns)
         snprintf(text, sizeof text, "sending %s, %s of %s, stalled for %s", push->parcel->what, arrived, total,
                  text_from_duration(progress->stalled_ns, left, sizeof left));
     else if (progress->phase != UPLOAD_SENDING)
         snprintf(text, sizeof text, "%s %s", upload_phase_name(progress->phase), push->parcel->what);
     else if (progress->rate > 0)
-        snprintf(text, sizeof text, "sending %s, %s of %s at %s, %s left", push->parcel->what, arrived, total,
-                 text_from_rate(progress->rate, rate, sizeof rate),
+        snprintf(text, sizeof text, "sending %s, %s of %s at %s%s, %s left", push->parcel->what, arrived, total,
+                 text_from_rate(progress->rate, rate, sizeof rate), packed,
                  text_from_duration((uint64_t)((double)(all - done) / progress->rate * 1e9), left, sizeof left));
     else
         snprintf(text, sizeof text, "sending %s, %s of %s", push->parcel->what, arrived, total);

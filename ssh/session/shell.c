@@ -71,7 +71,7 @@ static enum shell_next read_lines(struct shell *shell)
 
 /* ---- what it is told ---- */
 
-/* SHELL_ON: there is something to write. */
+/* SHELL_ON: there is something to write, or will be in the next turn. */
 static enum shell_next ask_more(struct shell *shell)
 {
     if (buf_used(&shell->out))
@@ -92,7 +92,7 @@ static enum shell_next ask_more(struct shell *shell)
 static void write_out(struct shell *shell)
 {
     enum shell_next next = SHELL_WAIT;
-    while (exec_room(shell->road) && (next = ask_more(shell)) == SHELL_ON) {
+    while (exec_room(shell->road) && (next = ask_more(shell)) == SHELL_ON && buf_used(&shell->out)) {
         ssize_t sent = road_write(shell->road, buf_peek(&shell->out), buf_used(&shell->out), &(struct why){0});
         if (sent < 0)
             break; /* not now; an end shows when reading */

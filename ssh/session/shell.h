@@ -15,7 +15,7 @@
 struct shell;
 
 enum shell_next {
-    SHELL_ON,   /* go on; of `more`: something was put */
+    SHELL_ON,   /* go on; of `more`: something was put, or will be in the next turn of the loop */
     SHELL_WAIT, /* of `more`: nothing now, shell_poke when there is */
     SHELL_LAST, /* of `more`: nothing ever; its input ends */
     SHELL_GONE, /* the shell was freed */

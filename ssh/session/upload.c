@@ -1,26 +1,26 @@
 #include "ssh/session/upload.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "ssh/base/clock.h"
 #include "ssh/base/hash.h"
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
-#include "ssh/link/digest.h"
+#include "ssh/session/compress.h"
 #include "ssh/session/exec.h"
 #include "ssh/session/shell.h"
+#include "ssh/session/source.h"
+#include "ssh/session/units.h"
 
-#define UNIT_BYTES ((uint64_t)1 << 20)   /* what arrived is noted in these */
 #define ORDER_UNITS 16                    /* most of one order */
+#define PACKED_UNITS 4                    /* most of one that is compressed: it waits in memory */
+#define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
+#define WIRE_NS (2 * CLOCK_SECOND)        /* the road's rate is about so old */
 #define HASH_BYTES ((size_t)1 << 20)      /* hashed in one turn of the loop */
 #define SHORT_NS (400 * CLOCK_MS)         /* an order that took less is followed by a longer one */
 #define LONG_NS (1600 * CLOCK_MS)
@@ -28,13 +28,14 @@
 #define RATE_TICKS 6 /* the rate is over so many ticks */
 #define CHECK_DIFFERS 9 /* status of CHECK: another content */
 
-enum unit { UNIT_MISSING, UNIT_ORDERED, UNIT_THERE };
-
 /* A shell on the host that takes orders. */
 struct stream {
     struct upload *upload;
     struct shell *shell;
-    uint64_t at, left;          /* of the order under way: what is still to be sent */
+    uint64_t at, left;          /* of the order under way: what is still to be sent, */
+    uint8_t *packed;            /* from here if it is compressed, `at` of `packed_bytes` */
+    size_t packed_bytes;
+    uint64_t first, count, done; /* its units, and of them those that are compressed by now */
     uint64_t ordered_ns, units; /* units: the length of the next one */
     unsigned unanswered;        /* orders */
 };
@@ -43,27 +44,28 @@ struct upload {
     struct loop *loop;
     struct session *sessions[UPLOAD_SESSIONS];
     unsigned session_count;
-    char *local, *remote, *prelude; /* prelude: what each command on the host begins with */
+    char *remote, *prelude; /* prelude: what each command on the host begins with */
     struct upload_settings settings;
     struct upload_callbacks callbacks;
     void *arg;
-    int fd;
-    struct stat status;
+    struct source source;
     enum upload_phase phase;
     struct loop_timer *timer, *hasher;
-    struct digest *digest;
-    uint64_t hashed_bytes;
-    char hash[DIGEST_HEX], remote_hash[DIGEST_HEX];
+    char remote_hash[DIGEST_HEX];
+    struct compress *compress; /* what the host can undo; NULL = nothing */
+    uint8_t *piece;            /* a unit, of the moment */
     bool has_part;             /* the host has a part of this very file, be it empty */
-    uint64_t units, next;      /* next: the first that was not dealt with */
-    uint8_t *unit;
-    uint64_t arrived_bytes, resumed_bytes;
+    struct units units;        /* of them, those that are there have arrived */
+    uint64_t resumed_bytes;
+    uint64_t sent_bytes;       /* that the road took for what arrived */
+    double wire_bytes;         /* of them those since wire_ns, about */
+    uint64_t wire_ns;
     uint64_t checked_bytes;    /* the host was told to hash so many */
     struct stream streams[UPLOAD_STREAMS];
     struct shell *checker;       /* hashes on the host what has arrived */
     unsigned stream_count;
     uint64_t moved_ns;           /* something arrived, or a phase began */
-    uint64_t recent[RATE_TICKS]; /* arrived_bytes at the last ticks */
+    uint64_t recent[RATE_TICKS]; /* what had arrived at the last ticks */
     unsigned ticks;
     bool restarted;
 };
@@ -80,12 +82,7 @@ const char *upload_phase_name(enum upload_phase phase)
 
 static uint64_t size_of(const struct upload *upload)
 {
-    return (uint64_t)upload->status.st_size;
-}
-
-static uint64_t end_of_unit(const struct upload *upload, uint64_t unit)
-{
-    return unit + 1 < upload->units ? (unit + 1) * UNIT_BYTES : size_of(upload);
+    return upload->source.bytes;
 }
 
 static const char *host_name(const struct upload *upload)
@@ -96,15 +93,17 @@ static const char *host_name(const struct upload *upload)
 /* What ties a part on the host to this very file. */
 static void identity(const struct upload *upload, char out[80])
 {
-    uint64_t stamp[3] = {size_of(upload), (uint64_t)upload->status.st_mtim.tv_sec, (uint64_t)upload->status.st_mtim.tv_nsec};
-    snprintf(out, 80, "kedge-part %" PRIu64 " %" PRIu64 " %016" PRIx64, size_of(upload), UNIT_BYTES,
+    uint64_t stamp[3] = {size_of(upload), (uint64_t)upload->source.changed.tv_sec, (uint64_t)upload->source.changed.tv_nsec};
+    snprintf(out, 80, "kedge-part %" PRIu64 " %" PRIu64 " %016" PRIx64, size_of(upload), UNITS_BYTES,
              hash_bytes(stamp, sizeof stamp));
 }
 
 static void stop_shells(struct upload *upload)
 {
-    for (unsigned i = 0; i < UPLOAD_STREAMS; i++)
+    for (unsigned i = 0; i < UPLOAD_STREAMS; i++) {
         shell_free(upload->streams[i].shell);
+        mem_free(upload->streams[i].packed);
+    }
     shell_free(upload->checker);
     memset(upload->streams, 0, sizeof upload->streams);
     upload->checker = NULL;
@@ -132,50 +131,34 @@ static void move_to(struct upload *upload, enum upload_phase phase)
     upload->moved_ns = clock_now_ns();
 }
 
+static void report(struct upload *upload, uint64_t stalled_ns);
 static void look(struct upload *upload);
 static void begin_sending(struct upload *upload);
 
-/* ---- the hash of the file here: made while it is sent, never far behind ---- */
+/* ---- the file here: read and hashed while it is sent; false when the upload was finished by it ---- */
 
 static bool read_at(struct upload *upload, uint64_t at, uint8_t *out, size_t bytes)
 {
-    ssize_t got;
-    for (size_t used = 0; used < bytes; used += (size_t)got) {
-        got = pread(upload->fd, out + used, bytes - used, (off_t)(at + used));
-        if (got < 0 && errno == EINTR)
-            got = 0;
-        else if (got < 0)
-            return finish(upload, ERR_SYSTEM, false, "cannot read %s: %s", upload->local, strerror(errno)), false;
-        else if (got == 0)
-            return finish(upload, ERR_INVALID, false, "%s has become shorter while it was sent", upload->local), false;
-    }
-    return true;
+    struct why why = {0};
+    int err = source_read(&upload->source, at, out, bytes, &why);
+    if (err)
+        finish(upload, err, false, "%s", why.text);
+    return !err;
 }
 
-/* False when the upload was finished by it. */
 static bool hash_some(struct upload *upload, size_t most)
 {
-    uint64_t left = size_of(upload) - upload->hashed_bytes;
-    size_t bytes = left < most ? (size_t)left : most;
-    uint8_t *piece = mem_new(bytes + 1);
-    bool ok = read_at(upload, upload->hashed_bytes, piece, bytes);
-    if (ok) {
-        digest_add(upload->digest, piece, bytes);
-        upload->hashed_bytes += bytes;
-    }
-    mem_free(piece);
-    if (ok && upload->hashed_bytes == size_of(upload) && !upload->hash[0]) {
-        uint8_t sum[DIGEST_SHA256];
-        digest_finish(upload->digest, sum);
-        digest_hex(sum, upload->hash);
-    }
-    return ok;
+    struct why why = {0};
+    int err = source_hash(&upload->source, most, &why);
+    if (err)
+        finish(upload, err, false, "%s", why.text);
+    return !err;
 }
 
 /* The file here is hashed, and the host has one of the same size. */
 static void compare(struct upload *upload)
 {
-    if (strcmp(upload->hash, upload->remote_hash) == 0)
+    if (strcmp(upload->source.hash, upload->remote_hash) == 0)
         finish(upload, 0, false, "is there already");
     else
         begin_sending(upload);
@@ -187,7 +170,7 @@ static void on_hasher(void *arg)
     struct upload *upload = arg;
     if (!hash_some(upload, HASH_BYTES))
         return;
-    if (!upload->hash[0])
+    if (!upload->source.hash[0])
         loop_timer_set(upload->hasher, 0);
     else if (upload->phase == UPLOAD_COMPARING)
         compare(upload);
@@ -201,55 +184,67 @@ static enum shell_next said_nonsense(struct upload *upload, const char *line)
 {
     char shown[100];
     finish(upload, ERR_INVALID, false, "the host said '%s' while %s was sent", text_harmless(line, strlen(line), shown, sizeof shown),
-           upload->local);
+           upload->source.path);
     return SHELL_GONE;
 }
 
-/* "BEGIN BYTES": whole units. False when it is not. */
-static bool take_range(struct upload *upload, const char *text, uint64_t *first, uint64_t *count)
-{
-    char copy[64], *rest = copy;
-    uint64_t begin, bytes;
-    snprintf(copy, sizeof copy, "%s", text);
-    const char *word = strsep(&rest, " ");
-    if (!rest || text_to_u64(word, &begin) != 0 || text_to_u64(rest, &bytes) != 0 || begin % UNIT_BYTES || !bytes ||
-        begin >= size_of(upload) || bytes > size_of(upload) - begin)
-        return false;
-    *first = begin / UNIT_BYTES;
-    *count = (bytes + UNIT_BYTES - 1) / UNIT_BYTES;
-    return end_of_unit(upload, *first + *count - 1) == begin + bytes;
-}
-
-static void set_there(struct upload *upload, uint64_t unit)
-{
-    upload->unit[unit] = UNIT_THERE;
-    upload->arrived_bytes += end_of_unit(upload, unit) - unit * UNIT_BYTES;
-}
-
-/* Lines of the look: "have HASH", "part" or "new", what has arrived of it, and a dot. */
+/* Lines of the look: "undoes PROGRAM", "have HASH", "part" or "new", what has arrived of it, and a dot. */
 static enum shell_next take_look(struct upload *upload, const char *line)
 {
     uint64_t first, count;
     if (strncmp(line, "have ", 5) == 0) {
         snprintf(upload->remote_hash, sizeof upload->remote_hash, "%.64s", line + 5);
+    } else if (strncmp(line, "undoes ", 7) == 0) {
+        if (!upload->restarted)
+            upload->compress = compress_new(line + 7);
     } else if (strcmp(line, "part") == 0 || strcmp(line, "new") == 0) {
         upload->has_part = true;
     } else if (strcmp(line, ".") == 0) {
-        upload->resumed_bytes = upload->arrived_bytes;
+        upload->resumed_bytes = upload->units.there_bytes;
         move_to(upload, UPLOAD_COMPARING); /* of the same size: the content decides */
         if (upload->remote_hash[0])
             loop_timer_set(upload->hasher, 0);
         else
             begin_sending(upload);
-    } else if (take_range(upload, line, &first, &count)) { /* else it was being written when the host died */
+    } else if (units_read(&upload->units, line, &first, &count)) { /* else it was being written when the host died */
         for (uint64_t i = first; i < first + count; i++)
-            if (upload->unit[i] == UNIT_MISSING)
-                set_there(upload, i);
+            units_set_there(&upload->units, i, 1, UNIT_MISSING);
     }
     return SHELL_ON;
 }
 
-/* "done BEGIN BYTES": the next order is of a size that takes about a second. */
+/* How much the road takes in a second, of late; 0 = nothing has arrived. */
+static double wire_rate(const struct upload *upload)
+{
+    uint64_t ns = clock_now_ns() - upload->wire_ns;
+    return ns ? upload->wire_bytes / ((double)ns / 1e9) : 0;
+}
+
+static void note_wire(struct upload *upload, uint64_t bytes)
+{
+    uint64_t now = clock_now_ns();
+    upload->sent_bytes += bytes;
+    upload->wire_bytes += (double)bytes;
+    if (now - upload->wire_ns < WIRE_NS)
+        return;
+    upload->wire_bytes /= 2;
+    upload->wire_ns = now - (now - upload->wire_ns) / 2;
+}
+
+/* "BYTES BEGIN BYTES": what the road took for it, in front. */
+static bool take_answer(struct upload *upload, const char *text, uint64_t *first, uint64_t *count)
+{
+    char copy[64], *rest = copy;
+    uint64_t sent;
+    snprintf(copy, sizeof copy, "%s", text);
+    const char *word = strsep(&rest, " ");
+    if (!rest || text_to_u64(word, &sent) != 0 || !units_read(&upload->units, rest, first, count) || sent > 2 * *count * UNITS_BYTES)
+        return false;
+    note_wire(upload, sent);
+    return true;
+}
+
+/* "done BYTES BEGIN BYTES": the next order is of a size that takes about a second. */
 static enum shell_next take_done(struct stream *stream, const char *line)
 {
     struct upload *upload = stream->upload;
@@ -259,13 +254,9 @@ static enum shell_next take_done(struct stream *stream, const char *line)
         begin_sending(upload);
         return SHELL_ON;
     }
-    if (strncmp(line, "done ", 5) != 0 || !take_range(upload, line + 5, &first, &count) || !stream->unanswered)
+    if (strncmp(line, "done ", 5) != 0 || !stream->unanswered || !take_answer(upload, line + 5, &first, &count) ||
+        !units_set_there(&upload->units, first, count, UNIT_ORDERED))
         return said_nonsense(upload, line);
-    for (uint64_t i = first; i < first + count; i++) {
-        if (upload->unit[i] != UNIT_ORDERED)
-            return said_nonsense(upload, line);
-        set_there(upload, i);
-    }
     stream->unanswered--;
     if (took < SHORT_NS && stream->units < ORDER_UNITS)
         stream->units *= 2;
@@ -292,6 +283,8 @@ static enum shell_next on_verdict(struct shell *shell, const char *line, void *a
     (void)shell;
     if (upload->phase != UPLOAD_VERIFYING || strcmp(line, "same") != 0)
         return said_nonsense(upload, line);
+    if (upload->callbacks.progress)
+        report(upload, 0); /* the whole account */
     finish(upload, 0, true, "sent and verified");
     return SHELL_GONE;
 }
@@ -333,75 +326,135 @@ static void on_checker_ended(struct shell *shell, int err, int status, const cha
 
 /* ---- what the host is told ---- */
 
-/* The next missing units in a row; towards the end of the file less, so that all streams end together. */
-static bool take_order(struct stream *stream)
+/* Does compressing an order pay? A piece from its middle says so. */
+static bool sample_pays(struct upload *upload, uint64_t first, uint64_t count, bool *pays)
 {
-    struct upload *upload = stream->upload;
-    while (upload->next < upload->units && upload->unit[upload->next] != UNIT_MISSING)
-        upload->next++;
-    uint64_t first = upload->next, count = 0, share = (upload->units - first) / (2 * upload->stream_count) + 1;
-    while (first + count < upload->units && count < stream->units && count < share && upload->unit[first + count] == UNIT_MISSING)
-        upload->unit[first + count++] = UNIT_ORDERED;
-    if (!count)
-        return false;
-    upload->next += count;
-    stream->at = first * UNIT_BYTES;
-    stream->left = end_of_unit(upload, first + count - 1) - stream->at;
-    stream->ordered_ns = clock_now_ns();
-    stream->unanswered++;
-    shell_put(stream->shell, "%" PRIu64 " %" PRIu64 "\n", stream->at, stream->left);
-    return true;
+    uint64_t begin = first * UNITS_BYTES, bytes = units_end(&upload->units, first + count - 1) - begin;
+    size_t plain = bytes < SAMPLE_BYTES ? (size_t)bytes : SAMPLE_BYTES;
+    *pays = false;
+    if (!upload->compress)
+        return true;
+    uint8_t *packed = mem_new(compress_bound(upload->compress, plain));
+    bool ok = read_at(upload, begin + (bytes - plain) / 2, upload->piece, plain);
+    if (ok) {
+        uint64_t began_ns = clock_now_ns();
+        size_t used = compress_frame(upload->compress, upload->piece, plain, packed);
+        *pays = compress_pays(plain, used, clock_now_ns() - began_ns, wire_rate(upload));
+    }
+    mem_free(packed);
+    return ok;
 }
 
-/* The line of an order, its bytes, a line behind them. */
+/* The next missing units in a row; towards the end of the file less, so that all streams end together. SHELL_LAST: there are none. */
+static enum shell_next take_order(struct stream *stream)
+{
+    struct upload *upload = stream->upload;
+    uint64_t share = (upload->units.count - upload->units.next) / (2 * upload->stream_count) + 1, first;
+    uint64_t count = units_next(&upload->units, stream->units < share ? stream->units : share, &first);
+    if (!count)
+        return SHELL_LAST;
+    bool pays;
+    if (!sample_pays(upload, first, count, &pays))
+        return SHELL_GONE;
+    if (pays && count > PACKED_UNITS)
+        count = PACKED_UNITS;
+    units_order(&upload->units, first, count);
+    stream->first = first;
+    stream->count = count;
+    stream->ordered_ns = clock_now_ns();
+    stream->unanswered++;
+    stream->at = first * UNITS_BYTES;
+    stream->left = units_end(&upload->units, first + count - 1) - stream->at;
+    stream->done = stream->packed_bytes = 0;
+    if (pays)
+        stream->packed = mem_new((size_t)count * compress_bound(upload->compress, UNITS_BYTES));
+    else
+        shell_put(stream->shell, "%" PRIu64 " %" PRIu64 "\n", stream->at, stream->left);
+    return SHELL_ON;
+}
+
+/* One more unit of the order, so that the loop is not held up; with the last one comes the order's line. */
+static enum shell_next compress_unit(struct stream *stream)
+{
+    struct upload *upload = stream->upload;
+    uint64_t unit = stream->first + stream->done, begin = unit * UNITS_BYTES;
+    size_t bytes = (size_t)(units_end(&upload->units, unit) - begin);
+    if (!read_at(upload, begin, upload->piece, bytes) || !hash_some(upload, bytes))
+        return SHELL_GONE;
+    stream->packed_bytes += compress_frame(upload->compress, upload->piece, bytes, stream->packed + stream->packed_bytes);
+    if (++stream->done < stream->count)
+        return SHELL_ON;
+    shell_put(stream->shell, "%" PRIu64 " %" PRIu64 " %zu\n", stream->at, stream->left, stream->packed_bytes);
+    stream->at = 0;
+    stream->left = stream->packed_bytes;
+    return SHELL_ON;
+}
+
+/* Some more bytes of the order; behind the last one a line. */
+static enum shell_next send_some(struct stream *stream)
+{
+    struct upload *upload = stream->upload;
+    size_t bytes = stream->left < SHELL_BYTES ? (size_t)stream->left : SHELL_BYTES;
+    uint8_t *out = shell_reserve(stream->shell, bytes);
+    if (stream->packed)
+        memcpy(out, stream->packed + stream->at, bytes);
+    else if (!read_at(upload, stream->at, out, bytes) || !hash_some(upload, bytes))
+        return SHELL_GONE;
+    shell_commit(stream->shell, bytes);
+    stream->at += bytes;
+    stream->left -= bytes;
+    if (stream->left)
+        return SHELL_ON;
+    shell_put(stream->shell, "end\n");
+    mem_free(stream->packed);
+    stream->packed = NULL;
+    return SHELL_ON;
+}
+
 static enum shell_next on_more(struct shell *shell, void *arg)
 {
     struct stream *stream = arg;
     struct upload *upload = stream->upload;
+    (void)shell;
     if (upload->phase != UPLOAD_SENDING || !upload->has_part)
         return SHELL_WAIT;
-    if (!stream->left && !take_order(stream)) {
-        if (!upload->hash[0])
-            loop_timer_set(upload->hasher, 0);
-        return SHELL_LAST;
-    }
-    size_t bytes = stream->left < SHELL_BYTES ? (size_t)stream->left : SHELL_BYTES;
-    if (!read_at(upload, stream->at, shell_reserve(shell, bytes), bytes) || !hash_some(upload, bytes))
-        return SHELL_GONE;
-    shell_commit(shell, bytes);
-    stream->at += bytes;
-    stream->left -= bytes;
-    if (!stream->left)
-        shell_put(shell, "end\n");
-    return SHELL_ON;
+    if (stream->packed && stream->done < stream->count)
+        return compress_unit(stream);
+    if (stream->left)
+        return send_some(stream);
+    enum shell_next next = take_order(stream);
+    if (next == SHELL_LAST && !upload->source.hash[0])
+        loop_timer_set(upload->hasher, 0);
+    return next;
 }
 
 /* What can be hashed there; and when all has arrived, and is hashed here, what it must have come to. */
 static enum shell_next on_checker_more(struct shell *shell, void *arg)
 {
     struct upload *upload = arg;
-    uint64_t begin = upload->checked_bytes, whole = begin / UNIT_BYTES;
+    uint64_t begin = upload->checked_bytes;
     if (upload->phase != UPLOAD_SENDING)
         return SHELL_WAIT;
-    while (whole < upload->units && upload->unit[whole] == UNIT_THERE)
-        upload->checked_bytes = end_of_unit(upload, whole++);
+    upload->checked_bytes = units_whole(&upload->units, begin);
     if (upload->checked_bytes > begin) {
         shell_put(shell, "%" PRIu64 " %" PRIu64 "\n", begin, upload->checked_bytes - begin);
         return SHELL_ON;
     }
-    if (upload->checked_bytes < size_of(upload) || !upload->hash[0])
+    if (upload->checked_bytes < size_of(upload) || !upload->source.hash[0])
         return SHELL_WAIT;
-    shell_put(shell, "end\n%s %o\n", upload->hash, (unsigned)upload->settings.mode & 0777);
+    shell_put(shell, "end\n%s %o\n", upload->source.hash, (unsigned)upload->settings.mode & 0777);
     move_to(upload, UPLOAD_VERIFYING);
     return SHELL_ON;
 }
 
-/* dd takes exactly what was ordered from the pipe, and a line behind it proves that it was whole: at the end of the connection
- * dd is content with less. */
+/* An order is BEGIN BYTES, or BEGIN BYTES COMPRESSED when these come instead. dd takes exactly what was ordered from the pipe, and a line
+ * behind it proves that it was whole: at the end of the connection dd is content with less. An
+ * unpacker that fails shows in the hash; the cat takes the rest from it, so that the next line is one. */
 #define TAKE_ORDERS                                                                                                             \
-    "while read -r o n; do if [ \"$o\" = anew ]; then N || exit 5; echo anew; continue; fi; "                                    \
-    "dd of=\"$F.part\" bs=131072 iflag=fullblock,count_bytes oflag=seek_bytes seek=$o count=$n conv=notrunc status=none || "    \
-    "exit 5; read -r e && [ \"$e\" = end ] || exit 6; echo $o $n >>\"$F.part.list\" || exit 5; echo done $o $n; done"
+    "w() { dd of=\"$F.part\" bs=131072 iflag=fullblock,count_bytes oflag=seek_bytes seek=$o count=$n conv=notrunc status=none; }; " \
+    "while read -r o n z; do if [ \"$o\" = anew ]; then N || exit 5; echo anew; continue; fi; "                                  \
+    "if [ \"$z\" ]; then dd bs=131072 iflag=fullblock,count_bytes count=$z status=none | { $U || cat >/dev/null; } | w; else w; fi || exit 5; " \
+    "read -r e && [ \"$e\" = end ] || exit 6; echo $o $n >>\"$F.part.list\" || exit 5; echo done ${z:-$n} $o $n; done"
 
 /* It hashes what has arrived as far as there is no gap, so that little is left to do at the end; then all goes into its place. */
 #define CHECK                                                                                                                   \
@@ -431,8 +484,10 @@ static void start_checker(struct upload *upload)
 static void begin_sending(struct upload *upload)
 {
     unsigned streams = upload->settings.streams ? upload->settings.streams : 4;
-    uint64_t missing = (size_of(upload) - upload->arrived_bytes + UNIT_BYTES - 1) / UNIT_BYTES;
+    uint64_t missing = (size_of(upload) - upload->units.there_bytes + UNITS_BYTES - 1) / UNITS_BYTES;
     move_to(upload, UPLOAD_SENDING);
+    upload->wire_bytes = 0;
+    upload->wire_ns = clock_now_ns();
     if (!upload->has_part) {
         shell_put(upload->streams[0].shell, "anew 0\n");
         return;
@@ -450,15 +505,16 @@ static void begin_sending(struct upload *upload)
 static void look(struct upload *upload)
 {
     stop_shells(upload);
-    memset(upload->unit, UNIT_MISSING, (size_t)upload->units);
-    upload->next = upload->arrived_bytes = upload->resumed_bytes = upload->checked_bytes = upload->hashed_bytes = 0;
+    units_forget(&upload->units);
+    upload->resumed_bytes = upload->checked_bytes = upload->sent_bytes = 0;
     upload->has_part = false;
-    upload->hash[0] = upload->remote_hash[0] = '\0';
-    digest_free(upload->digest);
-    upload->digest = digest_new();
+    upload->remote_hash[0] = '\0';
+    source_hash_anew(&upload->source);
+    compress_free(upload->compress);
+    upload->compress = NULL;
     move_to(upload, UPLOAD_LOOKING);
     char *script = mem_format(
-        "mkdir -p \"$(dirname \"$F\")\" || exit 1; "
+        "mkdir -p \"$(dirname \"$F\")\" || exit 1; echo undoes ${U%% *}; "
         "if [ -f \"$F\" ] && [ \"$(wc -c <\"$F\")\" -eq %" PRIu64 " ]; then echo \"have $($S <\"$F\")\"; h=1; fi; "
         "if [ -f \"$F.part\" ] && [ \"$(head -n 1 \"$F.part.list\" 2>/dev/null)\" = \"$I\" ]; then echo part; tail -n +2 \"$F.part.list\"; "
         "elif [ -z \"$h\" ]; then N || exit 5; echo new; fi; echo .; %s", size_of(upload), TAKE_ORDERS);
@@ -475,14 +531,15 @@ static void report(struct upload *upload, uint64_t stalled_ns)
     struct upload_progress progress = {.phase = upload->phase,
                                        .total_bytes = size_of(upload),
                                        .resumed_bytes = upload->resumed_bytes,
-                                       .arrived_bytes = upload->arrived_bytes,
+                                       .arrived_bytes = upload->units.there_bytes,
+                                       .sent_bytes = upload->sent_bytes,
                                        .stalled_ns = stalled_ns};
     if (upload->ticks < RATE_TICKS)
         oldest = upload->resumed_bytes;
-    if (over && upload->phase == UPLOAD_SENDING && upload->arrived_bytes > oldest)
-        progress.rate = (double)(upload->arrived_bytes - oldest) / ((double)over * TICK_NS / 1e9);
+    if (over && upload->phase == UPLOAD_SENDING && upload->units.there_bytes > oldest)
+        progress.rate = (double)(upload->units.there_bytes - oldest) / ((double)over * TICK_NS / 1e9);
     if (progress.rate > 0)
-        progress.eta_ns = (uint64_t)((double)(size_of(upload) - upload->arrived_bytes) / progress.rate * 1e9);
+        progress.eta_ns = (uint64_t)((double)(size_of(upload) - upload->units.there_bytes) / progress.rate * 1e9);
     upload->callbacks.progress(upload, &progress, upload->arg);
 }
 
@@ -507,28 +564,18 @@ static void on_tick(void *arg)
     uint64_t quiet = quiet_for(upload);
     char waited[32];
     loop_timer_set(upload->timer, TICK_NS);
-    upload->recent[upload->ticks++ % RATE_TICKS] = upload->arrived_bytes;
+    upload->recent[upload->ticks++ % RATE_TICKS] = upload->units.there_bytes;
     if (!sending && quiet >= hash_deadline(upload))
-        finish(upload, ERR_TIMEOUT, false, "%s stalled: %s has been %s it for %s and says nothing", upload->local, host_name(upload),
+        finish(upload, ERR_TIMEOUT, false, "%s stalled: %s has been %s it for %s and says nothing", upload->source.path, host_name(upload),
                upload_phase_name(upload->phase), text_from_duration(quiet, waited, sizeof waited));
     else if (sending && quiet >= upload->settings.stall_ns)
         finish(upload, ERR_TIMEOUT, false, "%s stalled: %s took nothing for %s; what has arrived is kept, the next try goes on from there",
-               upload->local, host_name(upload), text_from_duration(quiet, waited, sizeof waited));
+               upload->source.path, host_name(upload), text_from_duration(quiet, waited, sizeof waited));
     else if (upload->callbacks.progress)
         report(upload, sending && quiet > 2 * TICK_NS ? quiet : 0);
 }
 
 /* ---- life ---- */
-
-static int open_local(struct upload *upload, struct why *why)
-{
-    upload->fd = open(upload->local, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (upload->fd < 0)
-        return why_errno(why, "cannot send %s", upload->local);
-    if (fstat(upload->fd, &upload->status) != 0 || !S_ISREG(upload->status.st_mode))
-        return why_set(why, ERR_INVALID, "cannot send %s: it is not a regular file", upload->local);
-    return 0;
-}
 
 struct upload *upload_new(struct loop *loop, struct session *const *sessions, unsigned session_count,
                           const struct upload_settings *settings, const struct upload_callbacks *callbacks, void *arg,
@@ -541,21 +588,20 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
     *upload = (struct upload){
         .loop = loop, .session_count = session_count, .settings = *settings, .callbacks = *callbacks, .arg = arg};
     memcpy(upload->sessions, sessions, session_count * sizeof sessions[0]);
-    upload->local = mem_text(settings->local);
     upload->remote = mem_text(settings->remote);
     upload->timer = loop_timer_new(loop, on_tick, upload);
     upload->hasher = loop_timer_new(loop, on_hasher, upload);
-    if (open_local(upload, why) != 0) {
+    upload->piece = mem_new((size_t)UNITS_BYTES);
+    if (source_open(&upload->source, settings->local, why) != 0) {
         upload_free(upload);
         return NULL;
     }
-    upload->units = (size_of(upload) + UNIT_BYTES - 1) / UNIT_BYTES;
-    upload->unit = mem_new((size_t)upload->units + 1);
+    units_init(&upload->units, size_of(upload));
     identity(upload, head);
     buf_init(&quoted, 32768);
     exec_quote(&quoted, settings->remote);
     buf_put(&quoted, "", 1);
-    upload->prelude = mem_format("export LC_ALL=C; umask 077; F=%s; I='%s'; S='openssl dgst -sha256 -r'; $S </dev/null >/dev/null 2>&1 || "
+    upload->prelude = mem_format("export LC_ALL=C; umask 077; F=%s; I='%s'; " COMPRESS_CHOOSE "S='openssl dgst -sha256 -r'; $S </dev/null >/dev/null 2>&1 || "
                                  "S=sha256sum; N() { rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo \"$I\" >\"$F.part.list\"; "
                                  "}; ", (const char *)buf_peek(&quoted), head);
     buf_clear(&quoted);
@@ -571,12 +617,11 @@ void upload_free(struct upload *upload)
     stop_shells(upload);
     loop_timer_free(upload->timer);
     loop_timer_free(upload->hasher);
-    digest_free(upload->digest);
-    if (upload->fd >= 0)
-        close(upload->fd);
-    mem_free(upload->local);
+    source_close(&upload->source);
+    compress_free(upload->compress);
+    mem_free(upload->piece);
     mem_free(upload->remote);
     mem_free(upload->prelude);
-    mem_free(upload->unit);
+    units_clear(&upload->units);
     mem_free(upload);
 }

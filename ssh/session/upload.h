@@ -5,6 +5,7 @@
  * to FILE.part, FILE.part.list notes them, and the shell says so. Orders grow until one takes about a second: where little gets through
  * little is lost, and where much does nobody waits for answers. So the progress shown is what has arrived; an upload that broke off, of
  * the same file, goes on where it was; and a channel that is slow delays nobody.
+ * An order is sent compressed, when the host has zstd or gzip and a sample says that this is quicker on this road (compress.h).
  * The SHA-256 is made while sending, here and, by one more shell that follows what has arrived, there. Only when they are the same is
  * FILE.part renamed to FILE. A FILE that is there already, with the same content, is not sent.
  *
@@ -31,8 +32,9 @@ struct upload_progress {
     enum upload_phase phase;
     uint64_t total_bytes;
     uint64_t resumed_bytes; /* were there before */
-    uint64_t arrived_bytes; /* with those */
-    double rate;            /* bytes a second, of the last seconds; 0 = unknown */
+    uint64_t arrived_bytes; /* with those; all of these are bytes of the file */
+    uint64_t sent_bytes;    /* what the road took for those that were not there before: less, where compressing pays */
+    double rate;            /* bytes of the file a second, of the last seconds; 0 = unknown */
     uint64_t eta_ns;        /* 0 = unknown */
     uint64_t stalled_ns;    /* nothing moved for so long; 0 = it moves */
 };
@@ -48,7 +50,7 @@ struct upload_settings {
 struct upload;
 
 struct upload_callbacks {
-    /* twice a second; may be NULL */
+    /* twice a second, and when all is there; may be NULL */
     void (*progress)(struct upload *upload, const struct upload_progress *progress, void *arg);
     /* Once. ERR_FULL: the host's disk is full. `sent` false: it was there already. */
     void (*done)(struct upload *upload, int err, bool sent, const char *reason, void *arg);

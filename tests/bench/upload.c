@@ -1,9 +1,10 @@
 /*
- * A file to a host on this machine: ours beside OpenSSH's scp, in one run; and ours over a road of 200 Mbit/s and 100
- * ms beside what
- * that road can carry. BENCH_MIB=N changes the size.
+ * Files to a host on this machine: ours beside OpenSSH's scp, in one run; and ours over a road of 200 Mbit/s and 100 ms beside what that
+ * road can carry. Of noise, which nothing makes smaller; of the programs that hosts are sent; of weights in bf16; and of text.
+ * BENCH_MIB=N changes the size, BENCH_MBIT=N the road, BENCH_KINDS="noise text" the choice.
  */
 #include <arpa/inet.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -156,35 +157,98 @@ static double least(double one, double other)
     return one < other ? one : other;
 }
 
+/* ---- what is sent ---- */
+
+static void make_noise(const char *path, double bytes)
+{
+    command_seconds("head -c %.0f /dev/urandom >%s", bytes, path);
+}
+
+/* Of what a host is sent of programs, as often as it fits: the same comes again 50 MB later, where no compressor of ours sees it. */
+static void make_programs(const char *path, double bytes)
+{
+    command_seconds("o=${O:-build}; set -- $o/kedge-worker $o/kedge-cpu.so $o/kedged; set -- \"$@\" $(ldd \"$@\" | "
+                    "sed -n 's/.*=> \\(\\/[^ ]*\\).*/\\1/p' | sort -u | grep -v '/libc[.]\\|/libm[.]'); "
+                    "while cat \"$@\" 2>/dev/null; do :; done | head -c %.0f >%s", bytes, path);
+}
+
+/* Normal, in matrices of several scales, rounded to bf16. */
+static void make_weights(const char *path, double bytes)
+{
+    FILE *file = fopen(path, "w");
+    for (uint64_t i = 0, state = 1; file && i < (uint64_t)bytes / 2; i++) {
+        float sum = 0, scale = 0.01f + 0.004f * (float)(i >> 22 & 7);
+        for (int j = 0; j < 6; j++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            sum += (float)(state >> 40) / (1 << 24) - 0.5f;
+        }
+        sum *= scale * sqrtf(2);
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof bits);
+        uint16_t word = (uint16_t)((bits + 0x8000) >> 16);
+        fwrite(&word, sizeof word, 1, file);
+    }
+    if (!file || fclose(file) != 0)
+        BUG("cannot write %s", path);
+}
+
+/* Our own, again and again: the same comes some MB later. */
+static void make_text(const char *path, double bytes)
+{
+    command_seconds("while cat README.md man/* */*.[ch] */*/*.[ch] */*/*.sh; do :; done 2>/dev/null | head -c %.0f >%s", bytes, path);
+}
+
+static const struct kind {
+    const char *name;
+    void (*make)(const char *path, double bytes);
+} kinds[] = {{"noise", make_noise}, {"programs", make_programs}, {"weights", make_weights}, {"text", make_text}};
+
+/* The best of five each, in turn. scp once more with what both it and libssh2 have: how that ratio differs from the one to scp shows how
+ * much of the difference is the library's ciphers. */
+static void on_loopback(struct loop *loop, struct sshd *sshd, const char *name, double mib)
+{
+    double scp = 1e9, same = 1e9, ours = 1e9, two = 1e9;
+    for (int i = 0; i < 5; i++) {
+        scp = least(scp, scp_seconds(sshd, ""));
+        same = least(same, scp_seconds(sshd, "-c aes128-ctr -o MACs=hmac-sha2-256"));
+        ours = least(ours, upload_seconds(loop, sshd, NULL, 1));
+        two = least(two, upload_seconds(loop, sshd, NULL, 2));
+    }
+    printf("upload of %.0f MiB of %s on loopback: scp %.2f s, scp with our cipher %.2f s; ours, verified, %.2f s = %.2f of scp's speed, "
+           "%.2f of that with our cipher; over two sessions %.2f s = %.2f, %.2f\n", mib, name, scp, same, ours, scp / ours, same / ours,
+           two, scp / two, same / two);
+}
+
+static void over_a_road(struct loop *loop, struct sshd *sshd, const char *name, double mib)
+{
+    const char *asked = getenv("BENCH_MBIT");
+    double mbit = asked ? strtod(asked, NULL) : 200;
+    const struct slow_settings far = {.rate_bps = (uint64_t)(mbit * 1e6), .delay_ns = 50 * CLOCK_MS};
+    double plain = plain_seconds(loop, (uint64_t)(mib * 1048576), &far), slow = upload_seconds(loop, sshd, &far, 1);
+    printf("upload of %.0f MiB of %s, %.0f Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, name, mbit, plain,
+           slow, 100 * plain / slow);
+}
+
 int main(void)
 {
     struct sshd sshd;
     struct loop *loop = loop_new(&(struct why){0});
-    const char *asked = getenv("BENCH_MIB");
-    double mib = asked ? strtod(asked, NULL) : 256, bytes = mib * 1048576;
+    const char *asked = getenv("BENCH_MIB"), *chosen = getenv("BENCH_KINDS");
+    double mib = asked ? strtod(asked, NULL) : 256;
+    setlinebuf(stdout);
     if (!sshd_is_here()) {
         printf("upload: no sshd here\n");
         return 0;
     }
     if (sshd_start(&sshd, "Subsystem sftp internal-sftp") != 0)
         BUG("sshd does not start");
-    const char *folder = sshd.place.folder;
-    command_seconds("head -c %.0f /dev/urandom >%s/file", bytes, folder);
-    /* The best of five each, in turn. scp once more with what both it and libssh2 have: that the ratio to it is better shows how much of the
-     * difference is the library's ciphers. */
-    double scp = 1e9, same = 1e9, ours = 1e9, two = 1e9;
-    for (int i = 0; i < 5; i++) {
-        scp = least(scp, scp_seconds(&sshd, ""));
-        same = least(same, scp_seconds(&sshd, "-c aes128-ctr -o MACs=hmac-sha2-256"));
-        ours = least(ours, upload_seconds(loop, &sshd, NULL, 1));
-        two = least(two, upload_seconds(loop, &sshd, NULL, 2));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (chosen && !strstr(chosen, kinds[i].name))
+            continue;
+        kinds[i].make(place_file(&sshd.place, "file"), mib * 1048576);
+        on_loopback(loop, &sshd, kinds[i].name, mib);
+        over_a_road(loop, &sshd, kinds[i].name, mib);
     }
-    printf("upload of %.0f MiB on loopback: scp %.2f s, scp with our cipher %.2f s; ours, verified, %.2f s = %.2f of scp's speed, %.2f of that "
-           "with our cipher; over two sessions %.2f s = %.2f, %.2f\n", mib, scp, same, ours, scp / ours, same / ours, two, scp / two, same / two);
-    const struct slow_settings far = {.rate_bps = 200000000, .delay_ns = 50 * CLOCK_MS};
-    double plain = plain_seconds(loop, (uint64_t)bytes, &far), slow = upload_seconds(loop, &sshd, &far, 1);
-    printf("upload of %.0f MiB, 200 Mbit/s and 100 ms: plain bytes %.2f s, ours %.2f s = %.0f %% of the road\n", mib, plain,
-           slow, 100 * plain / slow);
     loop_free(loop);
     sshd_stop(&sshd);
     return 0;

@@ -300,6 +300,87 @@ static void over_a_slow_road(void **unused)
     caller_end(&caller);
 }
 
+static void make_text(const char *name, size_t bytes)
+{
+    FILE *file = fopen(place_file(&server.place, name), "w");
+    assert_non_null(file);
+    for (unsigned i = 0; (size_t)ftell(file) < bytes; i++)
+        fprintf(file, "%u bottles of beer on the wall, %u bottles of beer.\n", i, i * i);
+    fclose(file);
+}
+
+static void push_text_to_host_with(const char *tools, bool compressed)
+{
+    struct place bin;
+    struct sshd host;
+    struct caller caller;
+    struct outcome outcome;
+    char command[2000], extra[700];
+    assert_int_equal(place_init(&bin), 0);
+    snprintf(command, sizeof command, "cd '%s' && ln -s /bin/* . 2>/dev/null; rm -f zstd gzip; %s", bin.folder, tools);
+    assert_int_equal(system(command), 0);
+    snprintf(extra, sizeof extra, "ForceCommand PATH='%s' exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"", bin.folder);
+    assert_int_equal(sshd_start(&host, extra), 0);
+    caller_init(&caller, loop, &host);
+    caller_dial(&caller);
+    assert_true(caller_up(&caller));
+    snprintf(command, sizeof command, "rm -f '%s/there'", server.place.folder);
+    assert_int_equal(system(command), 0);
+    push(&outcome, caller.session, "text", "there");
+    pushed(&outcome, 0, true, "sent and verified");
+    same("text", "there");
+    uint64_t total = outcome.newest.total_bytes, sent = outcome.newest.sent_bytes;
+    assert_int_equal(outcome.newest.arrived_bytes, total);
+    if (compressed ? sent >= total : sent != total)
+        fail_msg("%lu bytes were sent of %lu", (unsigned long)sent, (unsigned long)total);
+    caller_end(&caller);
+    sshd_stop(&host);
+    place_clear(&bin);
+}
+
+/* By what the host has; and where that is broken, a second time as it is. At least the first orders go compressed, however fast the road
+ * is. */
+static void text_goes_compressed_where_it_can_be_undone(void **unused)
+{
+    (void)unused;
+    make_text("text", 5 * PIECE + 77);
+    push_text_to_host_with(":", false);
+    push_text_to_host_with("ln -s /bin/gzip .", true);
+    push_text_to_host_with("printf '#!/bin/sh\\nhead -c 1000; exit 1\\n' >gzip && chmod +x gzip", false);
+    if (access("/bin/zstd", X_OK) == 0)
+        push_text_to_host_with("ln -s /bin/zstd .", true);
+}
+
+/* Over a road of 2 Mbit/s nearly nothing of it is sent as it is, and what breaks off goes on. */
+static void compressed_and_broken_off(void **unused)
+{
+    const struct slow_settings slow = {.rate_bps = 2000000, .delay_ns = 5 * CLOCK_MS};
+    struct outcome outcome;
+    char address[64];
+    (void)unused;
+    make_text("long text", 12 * PIECE + 77);
+    snprintf(address, sizeof address, "127.0.0.1:%u", server.port);
+    for (int round = 0; round < 2; round++) {
+        struct caller caller;
+        caller_init(&caller, loop, &server);
+        caller_over(&caller, road_slow(loop, road_tcp_dial(loop, address, &(struct why){0}), &slow));
+        assert_true(caller_up(&caller));
+        struct upload *upload = push(&outcome, caller.session, "long text", "long there");
+        while (round == 0 && outcome.newest.arrived_bytes == 0 && !outcome.done)
+            loop_run_once(loop, CLOCK_SECOND);
+        if (round == 0 && !outcome.done)
+            upload_free(upload);
+        else
+            pushed(&outcome, 0, true, "");
+        caller_end(&caller);
+        if (round == 0)
+            loop_for(loop, 100 * CLOCK_MS);
+    }
+    same("long text", "long there");
+    assert_true(outcome.newest.resumed_bytes >= PIECE);
+    assert_true(2 * outcome.newest.sent_bytes < outcome.newest.total_bytes - outcome.newest.resumed_bytes);
+}
+
 static void a_host_that_takes_no_more(void **unused)
 {
     struct sshd frozen;
@@ -307,8 +388,7 @@ static void a_host_that_takes_no_more(void **unused)
     struct outcome outcome;
     char command[200], from[600], to[600];
     (void)unused;
-    make_file("stuck", 1, 9);
-    assert_int_equal(truncate(place_file(&server.place, "stuck"), 160 * (off_t)PIECE), 0);
+    make_file("stuck", 160 * PIECE, 9);
     assert_int_equal(sshd_start(&frozen, ""), 0);
     caller_init(&caller, loop, &frozen);
     caller_dial(&caller);
@@ -345,6 +425,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_sent),
         cmocka_unit_test(over_a_road_that_gives_and_takes_as_it_likes),
         cmocka_unit_test(over_a_slow_road),
+        cmocka_unit_test(text_goes_compressed_where_it_can_be_undone),
+        cmocka_unit_test(compressed_and_broken_off),
         cmocka_unit_test(a_host_that_takes_no_more),
     };
     if (!sshd_is_here()) {

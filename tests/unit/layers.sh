@@ -6,13 +6,13 @@ table='
 ssh/base   :                                                                  :
 ssh/wire   : ssh/base                                                         :
 ssh/link   : ssh/base ssh/wire                                                : event2 openssl
-ssh/session : ssh/base ssh/wire ssh/link profiles                             : libssh2
+ssh/session : ssh/base ssh/wire ssh/link profiles                             : libssh2 zstd zlib.h
 ssh/launch : ssh/base ssh/wire ssh/link ssh/session profiles                  :
 profiles   : ssh/base                                                         : ini.h
 gpu/math   : ssh/base                                                         :
 gpu/cpu    : ssh/base gpu/math                                                : dnnl omp.h
 gpu/model  : ssh/base gpu/math                                                : jansson pcre2 utf8proc
-gpu/train  : ssh/base ssh/wire ssh/link profiles gpu/math gpu/model           :
+gpu/train  : ssh/base ssh/wire ssh/link profiles gpu/math gpu/model           : zstd
 scheduler  : ssh/base ssh/wire ssh/link profiles                              : sqlite3.h jansson
 console    : ssh/base ssh/wire ssh/link ssh/session ssh/launch profiles       : jansson curses
 '

@@ -1,0 +1,29 @@
+/*
+ * Bytes made smaller for a road, in frames that a program of the host undoes. Frames behind one another are as good as one.
+ * compress_pays is pure.
+ */
+#ifndef KEDGE_SESSION_COMPRESS_H
+#define KEDGE_SESSION_COMPRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of a shell on the host: U becomes what undoes the best of our frames that it has, from its input to its output, or stays empty. The
+ * first word is what compress_new is told. */
+#define COMPRESS_CHOOSE "U=; for u in zstd gzip; do command -v $u >/dev/null 2>&1 && { U=\"$u -dc\"; break; }; done; "
+
+struct compress;
+
+struct compress *compress_new(const char *program); /* NULL when it is none of ours; compress_free it */
+void compress_free(struct compress *compress);      /* NULL is fine */
+/* The most bytes that a frame of so many comes to. */
+size_t compress_bound(struct compress *compress, size_t bytes);
+/* A frame: bytes of it. `out` has room for compress_bound. */
+size_t compress_frame(struct compress *compress, const uint8_t *in, size_t bytes, uint8_t *out);
+
+/* Is it quicker to make `plain` bytes into `packed` ones in `took_ns`, and to send those, than to send them as they are? wire_rate: bytes
+ * a second that the road takes, 0 = unknown. */
+bool compress_pays(size_t plain, size_t packed, uint64_t took_ns, double wire_rate);
+
+#endif

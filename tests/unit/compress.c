@@ -1,0 +1,95 @@
+/* Frames are what the programs of a host undo, and compressing is chosen only where it is quicker. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ssh/base/clock.h"
+#include "ssh/base/mem.h"
+#include "ssh/session/compress.h"
+#include "tests/helpers/place.h"
+
+#define BYTES ((size_t)300000)
+
+/* Half of it says little, half of it cannot be made smaller. */
+static void fill(uint8_t *bytes)
+{
+    uint64_t state = 1;
+    for (size_t i = 0; i < BYTES; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        bytes[i] = i < BYTES / 2 ? (uint8_t)"the anchor holds"[state >> 60] : (uint8_t)(state >> 56);
+    }
+}
+
+static void frames_are_undone(void **unused)
+{
+    static const char *const programs[] = {"zstd", "gzip"};
+    (void)unused;
+    for (size_t i = 0; i < 2; i++) {
+        struct place place;
+        char command[1400];
+        snprintf(command, sizeof command, "command -v %s >/dev/null", programs[i]);
+        if (system(command) != 0)
+            continue; /* not here; the other one is judged */
+        assert_int_equal(place_init(&place), 0);
+        struct compress *compress = compress_new(programs[i]);
+        assert_non_null(compress);
+        uint8_t *plain = mem_new(BYTES), *packed = mem_new(compress_bound(compress, BYTES));
+        FILE *as_is = fopen(place_file(&place, "plain"), "w"), *frames = fopen(place_file(&place, "packed"), "w");
+        fill(plain);
+        for (size_t part = 0, at = 0; at < BYTES; at += part) { /* one of them of a single byte */
+            part = at ? BYTES - at < 170000 ? BYTES - at : 170000 : 1;
+            size_t used = compress_frame(compress, plain + at, part, packed);
+            assert_true(used <= compress_bound(compress, part));
+            assert_int_equal(fwrite(packed, 1, used, frames), used);
+        }
+        assert_int_equal(fwrite(plain, 1, BYTES, as_is), BYTES);
+        assert_true(ftell(frames) < (long)BYTES * 9 / 10);
+        fclose(as_is);
+        fclose(frames);
+        snprintf(command, sizeof command, "cd '%s' && %s -dc <packed | cmp - plain", place.folder, programs[i]);
+        assert_int_equal(system(command), 0);
+        mem_free(plain);
+        mem_free(packed);
+        compress_free(compress);
+        place_clear(&place);
+    }
+    assert_null(compress_new("bzip2"));
+    assert_null(compress_new(""));
+}
+
+static void only_where_it_is_quicker(void **unused)
+{
+    static const struct {
+        size_t plain, packed;
+        uint64_t took_ns;
+        double wire_rate;
+        bool pays;
+    } cases[] = {
+        {1000000, 300000, 10 * CLOCK_MS, 0, true},       /* nothing is known: text goes compressed, */
+        {1000000, 970000, 10 * CLOCK_MS, 0, false},      /* noise does not */
+        {1000000, 1000100, 10 * CLOCK_MS, 0, false},
+        {1000000, 300000, 10 * CLOCK_MS, 25e6, true},    /* 28 ms less on the road for 10 */
+        {1000000, 300000, 10 * CLOCK_MS, 69e6, true},
+        {1000000, 300000, 10 * CLOCK_MS, 71e6, false},
+        {1000000, 800000, 4 * CLOCK_MS, 25e6, true},     /* weights over 200 Mbit/s, */
+        {1000000, 800000, 4 * CLOCK_MS, 125e6, false},   /* and on a local network */
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(compress_pays(cases[i].plain, cases[i].packed, cases[i].took_ns, cases[i].wire_rate), cases[i].pays);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_are_undone),
+        cmocka_unit_test(only_where_it_is_quicker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

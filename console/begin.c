@@ -132,6 +132,8 @@ static int launch_run(struct loop *loop, struct profile *profile, const char *so
     if (!err)
         err = prepare_sibling("kedge-cpu.so", backend, sizeof backend, &beginning->why);
     if (!err)
+        err = profile_check_leases(profile, clock_wall_ms(), &beginning->why);
+    if (!err)
         err = launch_resolve(profile, &beginning->why);
     if (!err)
         err = prepare_run(profile, source, beginning->resume_step, folder, folder_size, &run_id, &beginning->why);

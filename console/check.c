@@ -295,6 +295,8 @@ int check_profile(const struct args *args, const struct style *style)
     struct profile *profile = mem_new(sizeof *profile);
     struct why why = {0};
     int code = draft_read(args->words[0], profile, found, sizeof found);
+    if (!code && profile_check_leases(profile, clock_wall_ms(), &why) != 0)
+        code = visit_fail(&why);
     if (!code && has_hosts(profile) && launch_resolve(profile, &why) != 0)
         code = visit_fail(&why);
     if (!code && has_hosts(profile))

@@ -11,6 +11,7 @@
 
 #define SECOND 1e9
 #define RATE_MOST 1e12
+#define TIME_MOST 4102444800.0 /* the year 2100 */
 #define BYTES_MOST 1125899906842624.0 /* 1 PiB */
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug", "trace", NULL}; /* enum log_level */
@@ -513,6 +514,10 @@ static const struct field rows[] = {
      .help = "Compute threads of each stage. 0 shares the cores of the machine among the stages on it."},
     {.section = "host", .key = "spare", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_SCHEDULER, IN_HOST(spare),
      .help = "Nothing is planned for this host; 'kedge replace' lets it take the place of another one."},
+    {.section = "host", .key = "lease_until", .type = FIELD_TIME, .unit = "", .minimum = 0, .maximum = TIME_MOST,
+     .initial = "0", .applier = APPLIES_SCHEDULER, IN_HOST(lease_until_s),
+     .help = "When whoever rents the host out takes it back, in UTC: 2026-12-01T08:00Z. Early enough before that the weights are "
+             "saved; then the host is drained, if other replicas can go on without it, or the run is stopped. 0 is never."},
     {.section = "host", .key = "disk_budget", .type = FIELD_BYTES, .unit = "", .minimum = 0, .maximum = BYTES_MOST,
      .initial = "0", .applier = APPLIES_ALL_STAGES, IN_HOST(disk_budget),
      .help = "What kedge may have on the host's disk altogether: programs, text, checkpoints, logs, weights, of all its runs. "

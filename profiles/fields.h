@@ -21,6 +21,7 @@ enum field_type {
     FIELD_RATE,     /* uint64_t bits a second: "200Mbit" */
     FIELD_DURATION, /* uint64_t nanoseconds: "20ms" */
     FIELD_BYTES,    /* uint64_t: "20GiB" */
+    FIELD_TIME,     /* uint64_t seconds since 1970, 0 = never: "2026-12-01T08:00:00Z" */
 };
 
 enum field_applier { APPLIES_CONSOLE, APPLIES_SCHEDULER, APPLIES_AGENT, APPLIES_STAGE, APPLIES_ALL_STAGES };

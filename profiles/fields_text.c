@@ -72,6 +72,8 @@ static void format_number(const struct field *field, double value, char *out, si
         format_duration((uint64_t)value, out, size);
     else if (field->type == FIELD_BYTES)
         format_bytes((uint64_t)value, out, size);
+    else if (field->type == FIELD_TIME)
+        text_from_time((uint64_t)value, out, size);
     else if (field->type == FIELD_INTEGER)
         snprintf(out, size, "%" PRId64, (int64_t)value);
     else
@@ -197,7 +199,8 @@ static int parse_u64(const struct field *field, const char *text, void *at, stru
         const char *complaint;
     } kinds[] = {[FIELD_RATE] = {text_to_rate, "is not a rate such as 200Mbit"},
                  [FIELD_DURATION] = {text_to_duration, "is not a time such as 20ms"},
-                 [FIELD_BYTES] = {text_to_bytes, "is not a size such as 20GiB"}};
+                 [FIELD_BYTES] = {text_to_bytes, "is not a size such as 20GiB"},
+                 [FIELD_TIME] = {text_to_time, "is not a time in UTC such as 2026-12-01T08:00Z"}};
     uint64_t value;
     int err = kinds[field->type].read(text, &value);
     if (err)
@@ -214,7 +217,7 @@ int field_parse(const struct field *field, const char *text, void *base, struct 
     static parse_fn *const parsers[] = {
         [FIELD_BOOL] = parse_bool, [FIELD_INTEGER] = parse_integer, [FIELD_REAL] = parse_real, [FIELD_TEXT] = parse_text,
         [FIELD_CHOICE] = parse_choice, [FIELD_RATE] = parse_u64, [FIELD_DURATION] = parse_u64,
-        [FIELD_BYTES] = parse_u64,
+        [FIELD_BYTES] = parse_u64,  [FIELD_TIME] = parse_u64,
     };
     return parsers[field->type](field, text, (char *)base + field->offset, why);
 }
@@ -248,6 +251,9 @@ void field_format(const struct field *field, const void *base, char *out, size_t
         break;
     case FIELD_BYTES:
         format_bytes(*(const uint64_t *)at, out, size);
+        break;
+    case FIELD_TIME:
+        text_from_time(*(const uint64_t *)at, out, size);
         break;
     }
 }

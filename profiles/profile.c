@@ -9,6 +9,7 @@
 #include "profiles/fields.h"
 #include "ssh/base/hash.h"
 #include "ssh/base/mem.h"
+#include "ssh/base/text.h"
 
 #define NAME_BYTES 128              /* "host.NAME.key" */
 #define VALUE_BYTES (PROFILE_PATHS + 64)
@@ -93,6 +94,16 @@ uint64_t profile_fuse_ns(const struct profile *profile)
     double paid_ns = profile->budget > 0 && price > 0 ? profile->budget / price * 3600e9 : 0;
     uint64_t fuse_ns = paid_ns > most ? (uint64_t)most : (uint64_t)paid_ns;
     return profile->deadline_ns && (!fuse_ns || profile->deadline_ns < fuse_ns) ? profile->deadline_ns : fuse_ns;
+}
+
+int profile_check_leases(const struct profile *profile, uint64_t wall_ms, struct why *why)
+{
+    char end[32];
+    for (int64_t i = 0; i < profile->host_count; i++)
+        if (profile->hosts[i].lease_until_s && profile->hosts[i].lease_until_s <= wall_ms / 1000)
+            return why_set(why, ERR_INVALID, "host %s: its lease is over (lease_until = %s): write when it ends now, or take "
+                           "another host", profile->hosts[i].name, text_from_time(profile->hosts[i].lease_until_s, end, sizeof end));
+    return 0;
 }
 
 /* ---- one value by its full name ---- */

@@ -76,6 +76,7 @@ struct profile_host {
     uint64_t uplink_bps;        /* host.uplink: 0 = unlimited */
     int64_t threads;            /* host.threads of each process: 0 = its share of the cores */
     bool spare;                 /* host.spare: no process is planned for it; `kedge replace` may put some there */
+    uint64_t lease_until_s;     /* host.lease_until: seconds since 1970; 0 = never */
     uint64_t disk_budget;       /* host.disk_budget: bytes that kedge may have there, 0 = unlimited */
     double price_per_hour;      /* host.price_per_hour */
     double price_per_gb_up;     /* host.price_per_gb_up: of 10⁹ bytes that leave it */
@@ -282,6 +283,8 @@ uint64_t profile_hash(const struct profile *profile); /* of the settings text wi
 /* After so long the run ends, by its deadline or because the hours of its hosts have cost the budget, whichever is first; 0 = never.
  * Armed on every host before the first worker starts; the scheduler counts the bytes as well (scheduler/money.h). */
 uint64_t profile_fuse_ns(const struct profile *profile);
+/* ERR_INVALID when the lease of a host (host.lease_until) is over at this time: nothing is to begin there. */
+int profile_check_leases(const struct profile *profile, uint64_t wall_ms, struct why *why);
 
 /* Change one value in an INI text and keep every other byte (comments, order, spacing, line ends). A key that is
  * not there is added at the end of its section, a section at the end of the file. The value is checked by the table. */

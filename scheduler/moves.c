@@ -287,7 +287,7 @@ static void leave(struct run *run)
 }
 
 /* So long a round may take: some periods of steps, or as long as a dead one would take to be noticed. */
-static uint64_t patience_ns(const struct run *run)
+uint64_t moves_patience_ns(const struct run *run)
 {
     const struct profile *profile = knobs_profile(run->knobs);
     double step_seconds = run->record->state.row.step_seconds, steps = (double)(PERIODS * profile->sync_every + profile->sync_overlap);
@@ -308,7 +308,7 @@ static void wait_for_round(struct run *run)
 {
     const struct moves *moves = &run->moves;
     uint32_t here = moves->replicas & joining_members(run);
-    bool late = clock_now_ns() - moves->since_ns >= patience_ns(run);
+    bool late = clock_now_ns() - moves->since_ns >= moves_patience_ns(run);
     if (late && here)
         run_say(run, EVENT_WARN, NULL, "host", "host %s: no round of its replicas has ended everywhere; what they trained since their last one is lost",
                 host_name(run, moves->host));

@@ -39,6 +39,7 @@ void moves_round(struct run *run, int replica, uint64_t round); /* a stage of it
 bool moves_holds(const struct run *run, int host);        /* nothing is started there now */
 bool moves_keep_away(const struct run *run, int replica); /* one of its hosts holds: it cannot join */
 bool moves_has_place(const struct run *run, int host);    /* the plan has something there */
+uint64_t moves_patience_ns(const struct run *run); /* how long a round is waited for before they leave, at most */
 bool moves_is_drained(const struct run *run, int host);
 
 /* Another kedged begins: processes are where the record says, not where the plan would have them; before processes_init. */

@@ -64,6 +64,7 @@ int plan_cores(void);
 void plan_move_stage(const struct profile *profile, int cores, struct plan *plan, int stage, int host);
 void plan_move_anchor(const struct profile *profile, struct plan *plan, int host);
 
+uint64_t plan_set_bytes(const struct plan_stage *stage); /* of its file of a checkpoint set, at most */
 /* What the run writes on a host itself, at most: logs, the journal, weights; bytes. */
 uint64_t plan_disk_bytes(const struct profile *profile, const struct plan *plan, int host);
 

@@ -332,6 +332,7 @@ static void refresh(struct run *run)
     leaving_tick(run);
     moves_tick(run);
     joining_tick(run);
+    lease_tick(run);
     for (size_t i = 0; i < run->processes.everybody; i++)
         refresh_process(run, &run->processes.all[i]);
     hosts_refresh(run);
@@ -420,6 +421,7 @@ struct run *run_new(const struct profile *profile, const struct plan *plan, uint
     moves_restore_places(run);
     processes_init(&run->processes, &run->profile, &run->plan, record, run->since_ns);
     hosts_begin(run);
+    lease_begin(run);
     anchor_begin(run);
     struct wire_run_state *state = &record->state.row;
     if (state->phase != 0) {

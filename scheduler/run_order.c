@@ -133,7 +133,7 @@ static void order_resume(struct run *run, const struct wire_order *order, struct
 static void order_checkpoint(struct run *run, const struct wire_order *order, struct wire_reply *reply)
 {
     enum run_phase phase = run_phase(run);
-    const struct process *first = processes_stage(&run->processes, leaving_lowest(run) * run->plan.stages_per_replica);
+    const struct process *first = processes_stage(&run->processes, lease_saver(run) * run->plan.stages_per_replica);
     const struct saving *saving = &run->saving;
     uint64_t step = run->record->state.row.step;
     bool there = saving->complete && saving->step == step;
@@ -150,6 +150,7 @@ static void order_checkpoint(struct run *run, const struct wire_order *order, st
     } else {
         run_say(run, EVENT_INFO, NULL, "save", "%s wants the weights", order->who);
         run_send(run, first, WIRE_SAVE, &save);
+        run->save_since_ns = clock_now_ns();
         answer(reply, 0, "the weights are written at the next step boundary, after step %llu at the earliest",
                (unsigned long long)save.from_step);
     }

@@ -12,6 +12,7 @@
 #include "scheduler/hosts.h"
 #include "scheduler/joining.h"
 #include "scheduler/knobs.h"
+#include "scheduler/lease.h"
 #include "scheduler/leaving.h"
 #include "scheduler/money.h"
 #include "scheduler/moves.h"
@@ -47,6 +48,7 @@ struct run {
     struct anchor anchor;
     struct leaving leaving;
     struct moves moves;
+    struct lease lease;
     uint64_t since_ns, deadline_ns; /* of forming or ending: what is awaited now */
     uint64_t training_since_ns;     /* 0 = not training */
     uint64_t trained_before_ns;     /* before that */
@@ -55,6 +57,8 @@ struct run {
     char end_reason[WIRE_TEXT];     /* why the run ends; the state's reason also says who is awaited */
     struct saving saving;           /* the newest set; or, while it forms, what it goes on from */
     struct saving making[SETS_MAKING];
+    uint64_t save_since_ns;         /* of a set that was wished for; 0 = of none */
+    uint64_t saved_ns;              /* that the newest set took, from the wish to its manifest if it was wished for; 0 = not known */
     bool road_told[PLAN_ROADS]; /* of the plan's roads: both ends have been told */
     enum ending ending;
 };
@@ -81,6 +85,7 @@ void process_set_state(struct run *run, struct process *process, enum process_st
 int sets_saved(struct run *run, struct process *process, const void *payload, struct why *why); /* a SAVED */
 /* The replica that writes the last weights has died over it: the next one does, although it is done. */
 bool sets_last_is_under_way(const struct run *run);
+bool sets_failed(const struct run *run, uint64_t from_step); /* one of such a step or a later one will not be whole */
 
 /* ---- run_message.c ---- */
 void run_check_done(struct run *run); /* all that are here may have trained all steps */

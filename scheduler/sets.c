@@ -55,6 +55,14 @@ bool sets_last_is_under_way(const struct run *run)
     return leaving_count(run) < run->plan.replicas && (!last || !all_said(run, last));
 }
 
+bool sets_failed(const struct run *run, uint64_t from_step)
+{
+    for (int i = 0; i < SETS_MAKING; i++)
+        if (run->making[i].failed && run->making[i].step >= from_step && all_said(run, &run->making[i]))
+            return true;
+    return false;
+}
+
 /* Workers remove what kedged has removed here. */
 static void tell_kept(struct run *run)
 {
@@ -88,6 +96,9 @@ static void finish(struct run *run, struct saving *set)
             "stood still; 'kedge export %s DIR' takes them out", (unsigned long long)set->step, (unsigned long long)set->step, files, size,
             elapsed, held, run->profile.name);
     run->saving = *set;
+    uint64_t wished_ns = run->save_since_ns ? clock_now_ns() - run->save_since_ns : 0;
+    run->saved_ns = wished_ns > elapsed_ns ? wished_ns : elapsed_ns;
+    run->save_since_ns = 0;
     tell_kept(run);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "ssh/base/clock.h"
 #include "ssh/base/why.h"
@@ -171,6 +172,39 @@ int text_to_rate(const char *text, uint64_t *bits_per_second)
 int text_to_duration(const char *text, uint64_t *nanoseconds)
 {
     return quantity(text, duration_units, 0, nanoseconds);
+}
+
+int text_to_time(const char *text, uint64_t *seconds)
+{
+    char word[WORD_BYTES];
+    struct tm date = {0}, same;
+    int end = -1, seconds_end = -1;
+    if (!trim(text, word))
+        return ERR_INVALID;
+    if (strcmp(word, "0") == 0)
+        return *seconds = 0, 0;
+    if (strspn(word, "0123456789-:TZ") != strlen(word) || strlen(word) < 17 ||
+        sscanf(word, "%4d-%2d-%2dT%2d:%2d%n:%2d%n", &date.tm_year, &date.tm_mon, &date.tm_mday, &date.tm_hour, &date.tm_min, &end,
+               &date.tm_sec, &seconds_end) < 5 || strcmp(word + (seconds_end > 0 ? seconds_end : end), "Z") != 0)
+        return ERR_INVALID;
+    date.tm_year -= 1900;
+    date.tm_mon--;
+    same = date;
+    time_t at = timegm(&same); /* and makes May 1 of April 31 */
+    if (at < 0 || same.tm_mon != date.tm_mon || same.tm_mday != date.tm_mday || same.tm_hour != date.tm_hour ||
+        same.tm_min != date.tm_min || same.tm_sec != date.tm_sec)
+        return ERR_INVALID;
+    *seconds = (uint64_t)at;
+    return 0;
+}
+
+char *text_from_time(uint64_t seconds, char *out, size_t size)
+{
+    time_t at = (time_t)seconds;
+    struct tm date;
+    if (!seconds || !gmtime_r(&at, &date) || strftime(out, size, "%Y-%m-%dT%H:%M:%SZ", &date) == 0)
+        snprintf(out, size, "0");
+    return out;
 }
 
 /* "1.5 MiB": one decimal from the second unit on, moving up when rounding would show 1024.0. */

@@ -16,11 +16,13 @@ int text_to_bool(const char *text, bool *value);                   /* yes/no, tr
 int text_to_bytes(const char *text, uint64_t *bytes);              /* "512", "64KiB", "1.5GiB", "2GB" */
 int text_to_rate(const char *text, uint64_t *bits_per_second);     /* "200Mbit", "1Gbit", "0" */
 int text_to_duration(const char *text, uint64_t *nanoseconds);     /* "20ms", "1.5s", "2m", "1h", "0" */
+int text_to_time(const char *text, uint64_t *seconds);             /* "2026-12-01T08:00Z", UTC, since 1970; "…:07Z"; "0" */
 
 /* Into `out` (NUL-terminated, cut if too small); returns `out`. */
 char *text_from_bytes(uint64_t bytes, char *out, size_t size);             /* "1.5 MiB" */
 char *text_from_rate(double bytes_per_second, char *out, size_t size);     /* "1.2 MB/s" */
 char *text_from_duration(uint64_t nanoseconds, char *out, size_t size);    /* "1 h 02 m", "3.2 s", "15 ms" */
+char *text_from_time(uint64_t seconds, char *out, size_t size);            /* "2026-12-01T08:00:00Z"; "0" */
 
 /* The entry of names[count] with the smallest edit distance to `text` (a swap of neighbours counts one), or NULL if none
  * is near (distance > max(2, length/3), or as large as the word itself). */

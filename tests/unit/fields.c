@@ -32,7 +32,8 @@ static void each_row_is_whole(void **state)
         assert_non_null(row->unit);
         assert_true(row->size > 0);
         assert_int_equal(row->choices != NULL, row->type == FIELD_CHOICE);
-        if (row->type == FIELD_INTEGER || row->type == FIELD_REAL || row->type == FIELD_RATE || row->type == FIELD_DURATION || row->type == FIELD_BYTES)
+        if (row->type == FIELD_INTEGER || row->type == FIELD_REAL || row->type == FIELD_RATE || row->type == FIELD_DURATION ||
+            row->type == FIELD_BYTES || row->type == FIELD_TIME)
             assert_true(row->minimum < row->maximum);
         field_range(row, range, sizeof range);
         assert_true(strlen(range) > 3);
@@ -47,7 +48,7 @@ static size_t size_of_type(const struct field *row)
     static const size_t sizes[] = {
         [FIELD_BOOL] = sizeof(bool),  [FIELD_INTEGER] = sizeof(int64_t), [FIELD_REAL] = sizeof(double),
         [FIELD_CHOICE] = sizeof(int), [FIELD_RATE] = sizeof(uint64_t),   [FIELD_DURATION] = sizeof(uint64_t),
-        [FIELD_BYTES] = sizeof(uint64_t),
+        [FIELD_BYTES] = sizeof(uint64_t), [FIELD_TIME] = sizeof(uint64_t),
     };
     return row->type == FIELD_TEXT ? row->size : sizes[row->type];
 }
@@ -123,6 +124,9 @@ static void random_text(struct dice *dice, const struct field *row, char *out, s
         break;
     case FIELD_DURATION:
         snprintf(out, size, "%lluns", (unsigned long long)value);
+        break;
+    case FIELD_TIME:
+        text_from_time((uint64_t)value, out, size);
         break;
     case FIELD_TEXT:
         snprintf(out, size, "/a/%llx b;c#ü", (unsigned long long)dice_u64(dice));

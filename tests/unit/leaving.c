@@ -849,10 +849,47 @@ static void what_nobody_else_has_is_never_ended(void **state)
     assert_int_equal(record->newest_ledger, 0);
 }
 
+/* The lease of the host of the two lowest ends: the third writes the weights, the host is drained, and the third goes on alone. */
+static void the_end_of_a_lease_drains(void **state)
+{
+    struct wire_saved saved = {.step = 1, .bytes = 1000, .hash = 1};
+    (void)state;
+    run_free(run);
+    record_free(record);
+    profile.hosts[0].lease_until_s = clock_wall_ms() / 1000 + 600;
+    begin();
+    assert_true(host_of(stage_at(0, 0)) == 0 && host_of(stage_at(1, 0)) == 0 && host_of(stage_at(2, 0)) == 1);
+    pass(560);
+    assert_int_equal(count(stage_at(2, 0), WIRE_SAVE), 0);
+    pass(15); /* 20 s are for leaving, a timeout of 10 s and a little for saving */
+    assert_true(happened("lease", "the lease of host a ends at 20") && happened("lease", ": the weights are saved, then the host is drained"));
+    assert_true(count(stage_at(2, 0), WIRE_SAVE) == 1 && count(stage_at(0, 0), WIRE_SAVE) == 0);
+    snprintf(saved.file, sizeof saved.file, "r2s0.safetensors");
+    say(stage_at(2, 0), WIRE_SAVED, &saved);
+    assert_false(happened("host", "drains host a"));
+    snprintf(saved.file, sizeof saved.file, "r2s1.safetensors");
+    say(stage_at(2, 1), WIRE_SAVED, &saved);
+    assert_true(sets == 1 && newest_set.replica == 2);
+    pass(1);
+    assert_true(happened("host", "the lease of host a drains host a: replicas 0, 1"));
+    pass(5); /* no round ends */
+    assert_true(happened("replica-left", "replica 0 leaves the run: the lease of host a drains host a"));
+    assert_true(happened("replica-left", "replica 1 leaves the run: the lease of host a drains host a; 1 of 3 replicas go on"));
+    for (int r = 0; r < 2; r++)
+        for (int s = 0; s < STAGES; s++)
+            killed(stage_at(r, s));
+    pass(2);
+    assert_true(happened("host", "host a is drained"));
+    pass(1000);
+    assert_int_equal(record->state.row.phase, PHASE_TRAINING);
+    assert_int_equal(count(stage_at(2, 0), WIRE_SAVE), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(the_end_of_a_lease_drains),
         TEST(the_least_counts_for_each_stage),
         TEST(who_leaves_meanwhile_is_not_waited_for),
         TEST(a_broken_cut),

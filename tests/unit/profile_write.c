@@ -176,6 +176,8 @@ static void each_row_reads_back(void **state)
                                                       : "");
         if (rows[i].type == FIELD_DURATION && rows[i].maximum < 64e9)
             snprintf(value, sizeof value, "5ms");
+        if (rows[i].type == FIELD_TIME)
+            snprintf(value, sizeof value, "2026-12-01T08:00:00Z");
         if (rows[i].minimum == 1 && rows[i].type == FIELD_REAL)
             snprintf(value, sizeof value, "500000");
         if (profile_write_value(path, name, value, &why))

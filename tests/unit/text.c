@@ -77,6 +77,22 @@ static void durations(void **state)
     check_rows(text_to_duration, rows, COUNT(rows));
 }
 
+static void times_are_utc(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {"1970-01-02T00:00Z", 86400}, {"2026-12-01T08:00Z", UINT64_C(1796112000)}, {" 2026-12-01T08:00:07Z ", UINT64_C(1796112007)},
+        {"2028-02-29T23:59:59Z", UINT64_C(1835481599)}, {"0", 0}, {"2027-02-29T00:00Z", UNTOUCHED}, {"2026-12-01T08:00", UNTOUCHED},
+        {"2026-12-01 08:00Z", UNTOUCHED}, {"2026-12-01T08:00+1", UNTOUCHED}, {"2026-12-01T24:00Z", UNTOUCHED}, {"2026-12-01T08:60Z", UNTOUCHED},
+        {"2026-12-01T08:00:Z", UNTOUCHED}, {"2026-12-01T08:00ZZ", UNTOUCHED}, {"2026-12-01", UNTOUCHED}, {"1", UNTOUCHED}, {"", UNTOUCHED},
+        {"1969-12-31T23:59Z", UNTOUCHED}, {"2026--1-01T08:00Z", UNTOUCHED}, {"tomorrow at eight", UNTOUCHED},
+    };
+    char text[40];
+    check_rows(text_to_time, rows, COUNT(rows));
+    assert_string_equal(text_from_time(UINT64_C(1796112007), text, sizeof text), "2026-12-01T08:00:07Z");
+    assert_string_equal(text_from_time(0, text, sizeof text), "0");
+}
+
 static void reals_are_finite_and_have_no_locale(void **state)
 {
     (void)state;
@@ -213,6 +229,7 @@ int main(void)
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(sizes),
         cmocka_unit_test(rates),
+        cmocka_unit_test(times_are_utc),
         cmocka_unit_test(durations),
         cmocka_unit_test(reals_are_finite_and_have_no_locale),
         cmocka_unit_test(booleans),

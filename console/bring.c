@@ -382,7 +382,7 @@ static bool has_hosts(const struct bring *bring)
     return false;
 }
 
-int bring_set(const char *run, struct why *why)
+static int bring(const char *run, bool files, struct why *why)
 {
     struct bring *bring = mem_new(sizeof *bring);
     char *path = NULL;
@@ -393,10 +393,10 @@ int bring_set(const char *run, struct why *why)
         path = mem_format("%s/run.ini", bring->place.folder);
         err = draft_read_quietly(path, bring->profile, why);
     }
-    if (!err && has_hosts(bring)) {
+    if (!err && has_hosts(bring) && (files || bring->place.far)) {
         err = find_set(bring, why);
         if (!err)
-            err = fetch_files(bring, why);
+            err = files ? fetch_files(bring, why) : file_make_folders(bring->folder, 0700, why);
         if (!err) {
             mem_free(path);
             path = path_of(bring, "manifest.json", "");
@@ -406,4 +406,14 @@ int bring_set(const char *run, struct why *why)
     mem_free(path);
     clear(bring);
     return err < 0 ? err : 0;
+}
+
+int bring_set(const char *run, struct why *why)
+{
+    return bring(run, true, why);
+}
+
+int bring_manifest(const char *run, struct why *why)
+{
+    return bring(run, false, why);
 }

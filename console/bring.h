@@ -7,6 +7,8 @@
 
 #include "ssh/base/why.h"
 
+/* The manifest alone, of the newest set: nothing to do, and 0, when the scheduler is here, or there is no set. */
+int bring_manifest(const char *run, struct why *why);
 /* Nothing to do, and 0, when no host of the run is over SSH. Says on standard error what is under way. */
 int bring_set(const char *run, struct why *why);
 

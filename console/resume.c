@@ -62,13 +62,21 @@ static int take_answer(char *text, struct found *found, struct profile *begun, s
     return err || begun_read ? err : why_set(why, ERR_INVALID, "kedge-worker resume said nothing");
 }
 
-static int ask_worker(const char *folder, const char *word, struct found *found, struct profile *begun, struct profile *live, struct why *why)
+static bool has_hosts(const struct profile *profile)
+{
+    for (int64_t i = 0; i < profile->host_count; i++)
+        if (profile->hosts[i].kind == HOST_SSH)
+            return true;
+    return false;
+}
+
+static int ask_worker(const char *folder, const char *word, bool elsewhere, struct found *found, struct profile *begun, struct profile *live, struct why *why)
 {
     char program[RUNS_PATH];
     int status = 0, err = prepare_sibling("kedge-worker", program, sizeof program, why);
     if (err)
         return err;
-    const char *const argv[] = {program, "resume", "--folder", folder, word, NULL};
+    const char *const argv[] = {program, "resume", "--folder", folder, elsewhere ? "--elsewhere" : "--", word, NULL};
     char *text = mem_new(ANSWER_BYTES);
     err = child_output(argv, false, text, ANSWER_BYTES, DEADLINE_NS, &status, why);
     if (!err)
@@ -93,9 +101,9 @@ int resume_find(const char *word, struct profile *profile, bool quiet, uint64_t 
     buf_init(&found.settings, PROFILE_SETTINGS_BYTES);
     int err = runs_find(profile->name, folder, sizeof folder, why);
     if (!err && !word)
-        err = bring_set(profile->name, why);
+        err = bring_manifest(profile->name, why);
     if (!err)
-        err = ask_worker(folder, word, &found, begun, live, why);
+        err = ask_worker(folder, word, has_hosts(profile), &found, begun, live, why);
     if (!err)
         err = profile_check_resume(begun, profile, why);
     if (!err)

@@ -10,7 +10,8 @@
 #include "profiles/profile.h"
 #include "ssh/base/why.h"
 
-/* `word`: the step of a set, or NULL for the newest. What stands on hosts is brought here first, and every file is read. Live settings that
+/* `word`: the step of a set, or NULL for the newest. Every file that is here is read; those on
+ * hosts are read there, by the processes that go on from them. Live settings that
  * the run was given since it began are written into `profile`, and said unless `quiet`. Refuses with the set or the setting by name. */
 int resume_find(const char *word, struct profile *profile, bool quiet, uint64_t *step, struct why *why);
 

@@ -258,13 +258,40 @@ static int read_manifest(const char *path, const struct saving_run *run, struct 
     return err;
 }
 
+/* Sets of later steps are of a run before, or of a history that is not this run's: they would be taken for its newest. */
+static int put_newer_aside(const char *folder, uint64_t step, struct why *why)
+{
+    char *sets = mem_format("%s/checkpoint", folder), *old = mem_format("%s/checkpoint.1", folder);
+    size_t count;
+    uint64_t *steps = list_steps(sets, &count);
+    int err = 0;
+    for (size_t i = 0; i < count && !err; i++) {
+        char *from = mem_format("%s/%" PRIu64, sets, steps[i]), *to = mem_format("%s/%" PRIu64, old, steps[i]);
+        if (steps[i] > step) {
+            err = file_make_folders(old, 0700, why);
+            if (!err)
+                err = file_remove_tree(to, why);
+            if (!err && rename(from, to) != 0)
+                err = why_errno(why, "cannot put %s aside", from);
+        }
+        mem_free(from);
+        mem_free(to);
+    }
+    mem_free(steps);
+    mem_free(sets);
+    mem_free(old);
+    return err;
+}
+
 int saving_resume(const char *folder, const struct saving_run *run, struct saving_resumed *resumed, struct why *why)
 {
     struct wire_run_state state = {0};
     struct saving_run ours = *run;
     *resumed = (struct saving_resumed){.first_validation_loss = (double)NAN};
     int err = read_step(folder, &resumed->set.step, why);
-    if (err || !resumed->set.step)
+    if (!err && !resumed->set.step)
+        return put_newer_aside(folder, 0, why);
+    if (err)
         return err;
     if (resumed->set.step >= (uint64_t)run->profile->steps)
         return why_set(why, ERR_REFUSED, "the set is of step %" PRIu64 ", and run.steps = %" PRId64 ": all of them are trained; set run.steps "
@@ -278,5 +305,6 @@ int saving_resume(const char *folder, const struct saving_run *run, struct savin
     state.trained_ns = resumed->trained_ns;
     state.first_validation_loss = resumed->first_validation_loss;
     ours.state = &state;
-    return saving_write_manifest(folder, &ours, &resumed->set, why);
+    err = put_newer_aside(folder, resumed->set.step, why);
+    return err ? err : saving_write_manifest(folder, &ours, &resumed->set, why);
 }

@@ -41,7 +41,8 @@ struct saving_resumed {
     uint64_t trained_ns;
     double first_validation_loss; /* NaN = unknown */
 };
-/* Of the plan's stages? On success the set is this run's: its manifest says so. `resumed` is all zeros where there is no RUN/resume. */
+/* Of the plan's stages? On success the set is this run's: its manifest says so. `resumed` is all zeros where there is no RUN/resume. Sets of
+ * later steps are put aside, into checkpoint.1. */
 int saving_resume(const char *folder, const struct saving_run *run, struct saving_resumed *resumed, struct why *why);
 
 #endif

@@ -79,6 +79,8 @@ static int read_file_row(struct set *set, const json_t *row, struct why *why)
         return why_set(why, ERR_INVALID, "%s/manifest.json: file %zu has no name, size and hash", set->folder, set->count + 1);
     char *path = mem_format("%s/%s", set->folder, name);
     set->files[set->count++] = path;
+    if (set->elsewhere && access(path, F_OK) != 0)
+        return 0;
     return set_check_file(path, (uint64_t)json_integer_value(bytes), hash, why);
 }
 
@@ -107,7 +109,7 @@ static int read_manifest(struct set *set, const json_t *json, struct why *why)
 }
 
 /* run_id 0: of any run. */
-static int open_set(const char *folder, uint64_t run_id, struct set **set, struct why *why)
+static int open_set(const char *folder, uint64_t run_id, bool elsewhere, struct set **set, struct why *why)
 {
     json_t *json;
     int err = config_read_json(folder, "manifest.json", CONFIG_MAX, &json, why);
@@ -115,6 +117,7 @@ static int open_set(const char *folder, uint64_t run_id, struct set **set, struc
         return err;
     struct set *new = mem_new(sizeof *new);
     new->folder = mem_text(folder);
+    new->elsewhere = elsewhere;
     err = read_manifest(new, json, why);
     json_decref(json);
     if (!err && run_id && new->run_id != run_id)
@@ -158,10 +161,10 @@ static bool newest_below(const char *sets, uint64_t below, uint64_t *step)
     return found;
 }
 
-int set_open(const char *run_folder, uint64_t step, struct set **set, struct why *why)
+int set_open(const char *run_folder, uint64_t step, bool elsewhere, struct set **set, struct why *why)
 {
     char *folder = mem_format("%s/checkpoint/%" PRIu64, run_folder, step);
-    int err = open_set(folder, 0, set, why);
+    int err = open_set(folder, 0, elsewhere, set, why);
     if (!err && (*set)->step != step) {
         err = why_set(why, ERR_INVALID, "%s/manifest.json is of step %" PRIu64, folder, (*set)->step);
         set_free(*set);
@@ -217,7 +220,7 @@ int set_find(const char *run_folder, uint64_t run_id, struct set **set, struct w
     for (uint64_t below = UINT64_MAX, step = 0; err && newest_below(sets, below, &step); below = step) {
         struct why own = {0};
         char *folder = mem_format("%s/%" PRIu64, sets, step);
-        err = open_set(folder, run_id, set, &own);
+        err = open_set(folder, run_id, false, set, &own);
         if (err && err != ERR_ABSENT)
             fprintf(stderr, "kedge: passed over: %s\n", own.text);
         mem_free(folder);

@@ -18,13 +18,14 @@ struct set {
     uint64_t run_id, step;
     char *settings; /* NAME=VALUE lines of the run's profile */
     char *live;     /* those that were others at that step, by 'kedge set' */
+    bool elsewhere; /* files that are not here may be on other hosts */
     bool resumes;   /* it has what training goes on from, not weights alone */
     char **files;   /* paths */
     size_t count;
 };
 
-/* The set of that step, of whatever run, every file of it whole. */
-int set_open(const char *run_folder, uint64_t step, struct set **set, struct why *why);
+/* The set of that step, of whatever run, every file of it whole; `elsewhere`: those that are not here may be on other hosts. */
+int set_open(const char *run_folder, uint64_t step, bool elsewhere, struct set **set, struct why *why);
 /* The largest step below `below` that has a manifest; ERR_ABSENT names the folder. */
 int set_newest(const char *run_folder, uint64_t below, uint64_t *step, struct why *why);
 /* Removes checkpoint/S/FILE, and what is left of a write of it, for all steps S below `below`; and folders that are empty then. */

@@ -21,7 +21,7 @@ static const struct command {
     {"anchor", "(the options of stage)", "be the anchor of a run; started by the agent", anchor_main},
     {"probe", "FOLDER", "print the shape of a Hugging Face checkpoint as settings", probe_main},
     {"export", "--folder RUN DIR [--dtype f32|bf16|f16]", "write the newest weights of a run as a Hugging Face folder", export_main},
-    {"resume", "--folder RUN [STEP]", "print the set that a run would go on from, when all of it is whole", resume_main},
+    {"resume", "--folder RUN [--elsewhere] [STEP]", "print the set that a run would go on from, when all of it is whole", resume_main},
     {"data", "prepare --out FOLDER [--tokenizer MODEL] [--template NAME] [--skip-bad-lines] [--threads N] [--tokens-each N] FILE...",
      "tokenise text and JSON lines into a folder that data.path may name", prepare_main},
     {"sample", "FOLDER PROMPT [--template NAME] [--tokens N] [--temperature T] [--top-p P] [--seed N]",

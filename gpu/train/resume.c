@@ -1,6 +1,6 @@
 /*
  * `kedge-worker resume --folder RUN [STEP]`: the set that a run would go on from, for the console, which has no reader of its own. Every
- * file of it is read. Lines: "step N"; "settings NAME=VALUE" of the profile that it began with; "live NAME=VALUE" of what was another
+ * file of it is read, with --elsewhere those that are here. Lines: "step N"; "settings NAME=VALUE" of the profile that it began with; "live NAME=VALUE" of what was another
  * then. Or one line "error SENTENCE". Without STEP the newest set is meant; one that is torn or changed is refused, and not passed over:
  * to lose steps is for people to decide.
  */
@@ -14,7 +14,7 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 
-#define USAGE "resume --folder RUN [STEP]"
+#define USAGE "resume --folder RUN [--elsewhere] [STEP]"
 
 static void print_lines(const char *what, const char *lines)
 {
@@ -26,7 +26,7 @@ static void print_lines(const char *what, const char *lines)
 }
 
 /* What is there instead of a set that is no good. */
-static int offer(const char *folder, uint64_t below, int err, struct why *why)
+static int offer(const char *folder, uint64_t below, bool elsewhere, int err, struct why *why)
 {
     struct why own = {0};
     struct set *set = NULL;
@@ -34,7 +34,7 @@ static int offer(const char *folder, uint64_t below, int err, struct why *why)
     snprintf(text, sizeof text, "%s", why->text);
     *why = (struct why){0};
     for (uint64_t step = below; !set && set_newest(folder, step, &step, &own) == 0;)
-        if (set_open(folder, step, &set, &own) == 0 && !set->resumes) {
+        if (set_open(folder, step, elsewhere, &set, &own) == 0 && !set->resumes) {
             set_free(set);
             set = NULL;
         }
@@ -47,7 +47,7 @@ static int offer(const char *folder, uint64_t below, int err, struct why *why)
     return err;
 }
 
-static int find(const char *folder, const char *word, struct set **set, struct why *why)
+static int find(const char *folder, const char *word, bool elsewhere, struct set **set, struct why *why)
 {
     uint64_t step;
     int err = 0;
@@ -57,11 +57,11 @@ static int find(const char *folder, const char *word, struct set **set, struct w
         err = set_newest(folder, UINT64_MAX, &step, why);
     if (err)
         return err;
-    err = set_open(folder, step, set, why);
+    err = set_open(folder, step, elsewhere, set, why);
     if (err == ERR_ABSENT) /* a step that has none, or a file of it is missing */
-        return offer(folder, UINT64_MAX, err, why);
+        return offer(folder, UINT64_MAX, elsewhere, err, why);
     if (err)
-        return offer(folder, step, err, why);
+        return offer(folder, step, elsewhere, err, why);
     if ((*set)->resumes)
         return 0;
     set_free(*set);
@@ -74,12 +74,13 @@ int resume_main(int count, char **words)
 {
     const char *folder = NULL, *word = NULL;
     struct set *set = NULL;
+    bool elsewhere = false;
     struct why why = {0};
-    const struct offline_option options[] = {{"--folder", .text = &folder}, {.name = NULL}};
+    const struct offline_option options[] = {{"--folder", .text = &folder}, {"--elsewhere", .flag = &elsewhere}, {.name = NULL}};
     int found = offline_read_words(count, words, options, USAGE, 0, 1, &word, &why);
     int err = found < 0 ? found : folder ? 0 : why_set(&why, ERR_INVALID, "usage: kedge-worker " USAGE);
     if (!err)
-        err = find(folder, word, &set, &why);
+        err = find(folder, word, elsewhere, &set, &why);
     if (err) {
         printf("error %s\n", why.text);
         return command_exit(err);

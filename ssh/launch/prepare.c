@@ -93,32 +93,6 @@ static int put_sets_aside(const char *folder, struct why *why)
     return err;
 }
 
-/* Sets of steps beyond the one that the run goes on from are of a history that is not its own. */
-static int put_newer_aside(const char *folder, uint64_t step, struct why *why)
-{
-    char *pattern = mem_format("%s/checkpoint/[0-9]*", folder), *old = mem_format("%s/checkpoint.1", folder);
-    glob_t found;
-    int err = 0, none = glob(pattern, GLOB_NOSORT, NULL, &found);
-    for (size_t i = 0; !none && i < found.gl_pathc && !err; i++) {
-        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
-        char *to = mem_format("%s/%s", old, name);
-        uint64_t number;
-        if (text_to_u64(name, &number) == 0 && number > step) {
-            err = file_make_folders(old, 0700, why);
-            if (!err)
-                err = file_remove_tree(to, why);
-            if (!err && rename(found.gl_pathv[i], to) != 0)
-                err = why_errno(why, "cannot put %s aside", found.gl_pathv[i]);
-        }
-        mem_free(to);
-    }
-    if (!none)
-        globfree(&found);
-    mem_free(pattern);
-    mem_free(old);
-    return err;
-}
-
 /* RUN/resume: kedged goes on from there. */
 static int note_resume(const char *folder, uint64_t step, struct why *why)
 {
@@ -173,7 +147,7 @@ int prepare_run(const struct profile *profile, const char *source, uint64_t resu
     if (!err)
         err = link_programs(path, why);
     if (!err)
-        err = resume_step ? put_newer_aside(path, resume_step, why) : put_sets_aside(path, why);
+        err = resume_step ? 0 : put_sets_aside(path, why); /* newer ones than that: kedged does it, where it is */
     if (!err)
         err = note_resume(path, resume_step, why);
     if (!err)

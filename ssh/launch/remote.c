@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "profiles/timeouts.h"
 #include "ssh/base/clock.h"
@@ -425,6 +426,15 @@ static void put_paths(const struct remote *remote, struct buf *out)
     buf_clear(&lines);
 }
 
+/* Does the run go on from a set? (prepare.h) */
+static bool resumes(const struct remote *remote)
+{
+    char *path = mem_format("%s/resume", remote->folder);
+    bool is_there = access(path, F_OK) == 0;
+    mem_free(path);
+    return is_there;
+}
+
 static int collect(const struct remote *remote, struct buf *out, struct why *why)
 {
     bool plain = remote->settings.profile->security == SECURITY_PLAIN;
@@ -441,6 +451,8 @@ static int collect(const struct remote *remote, struct buf *out, struct why *why
         err = put_host_file(remote, out, "kedged", ".key", why);
     if (!err && remote->settings.head)
         err = put_file(remote, out, "run.ini", why);
+    if (!err && remote->settings.head && resumes(remote))
+        err = put_file(remote, out, "resume", why);
     if (!err && nonce_read(remote->folder, host_name(remote)).word) {
         char *nonce = mem_format("nonce@%s", host_name(remote));
         err = put_file(remote, out, nonce, why);
@@ -488,7 +500,7 @@ static void deliver(struct remote *remote)
     char *body = mem_format(
         "B='%s'; LD_LIBRARY_PATH=$B/lib \"$B/kedge-worker\" --version >/dev/null || { echo 'the programs do not run there (it has %s)' >&2; exit 1; }; "
         "exec 8<\"$R\" || exit 1; flock -w 60 8 || exit 1; cd \"$R\" || exit 1; "
-        "[ \"$(head -c 16 run.id 2>/dev/null)\" = %016" PRIx64 " ] || rm -rf creds paths@* checkpoint.1; "
+        "[ \"$(head -c 16 run.id 2>/dev/null)\" = %016" PRIx64 " ] || rm -rf creds paths@* checkpoint.1 resume; "
         "mkdir -p creds log && chmod 700 creds || exit 1; "
         "[ \"$(readlink bin)\" = \"$B\" ] || { ln -sfn \"$B\" bin.new && mv -fT bin.new bin; } || exit 1; "
         "while read -r n f; do head -c \"$n\" >\"$f.new\" && chmod 600 \"$f.new\" && [ \"$(wc -c <\"$f.new\")\" = \"$n\" ] && mv -f \"$f.new\" \"$f\" || "

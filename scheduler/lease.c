@@ -85,7 +85,7 @@ static uint64_t part_bytes(const struct run *run, int replica, int host)
     uint64_t bytes = 0;
     for (int i = 0; i < run->plan.stage_count; i++)
         if (run->plan.stages[i].replica == replica && run->plan.stages[i].host == host)
-            bytes += plan_set_bytes(&run->plan.stages[i]);
+            bytes += run->plan.stages[i].set_bytes;
     return bytes;
 }
 

@@ -274,8 +274,10 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
     stage->sync_bytes = plan_sync_memory(p, stage);
     stage->anchor_bytes = plan_anchor_memory(p, stage);
     stage->boundary_bytes = plan_boundary_memory(p, stage);
+    stage->set_bytes = plan_set_bytes(p, stage);
+    stage->copy_bytes = p->checkpoint_every ? stage->set_bytes : 0;
     stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
-                         stage->buffers_bytes + stage->sync_bytes + stage->anchor_bytes + stage->boundary_bytes;
+                         stage->buffers_bytes + stage->sync_bytes + stage->anchor_bytes + stage->boundary_bytes + stage->copy_bytes;
 }
 
 /* ---- roads ---- */

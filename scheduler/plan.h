@@ -22,6 +22,8 @@ struct plan_stage {
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
     uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
     uint64_t boundary_bytes; /* memory of the codecs of its cuts, statistics included */
+    uint64_t set_bytes;  /* of its file of a checkpoint set, at most */
+    uint64_t copy_bytes; /* memory for a copy of that, while it is written; 0 without checkpoint.every */
     uint64_t sync_bytes; /* memory for what siblings keep in common, and for a copy of a part when it joins; without what arrives from them */
 };
 
@@ -64,7 +66,6 @@ int plan_cores(void);
 void plan_move_stage(const struct profile *profile, int cores, struct plan *plan, int stage, int host);
 void plan_move_anchor(const struct profile *profile, struct plan *plan, int host);
 
-uint64_t plan_set_bytes(const struct plan_stage *stage); /* of its file of a checkpoint set, at most */
 /* What the run writes on a host itself, at most: logs, the journal, weights; bytes. */
 uint64_t plan_disk_bytes(const struct profile *profile, const struct plan *plan, int host);
 
@@ -103,6 +104,10 @@ bool plan_is_one_way(const struct profile *profile, int before); /* a cut behind
 uint64_t plan_boundary_memory(const struct profile *profile, const struct plan_stage *stage); /* of both sides */
 uint64_t plan_cut_memory(const struct profile *profile, int slots, bool one_way); /* codec_memory_bytes of one side of a cut */
 uint64_t plan_table_memory(const struct profile *profile); /* features of tokens */
+/* In a file of a set: of one way of a cut (codec_save_bytes), and of all that waits for its step at most (gpu/train/measures.h). */
+uint64_t plan_saved_boundary(const struct profile *profile, bool backward);
+uint64_t plan_saved_waiting(const struct profile *profile);
+uint64_t plan_set_bytes(const struct profile *profile, const struct plan_stage *stage); /* but for its header */
 bool plan_calibrates(const struct profile *profile);
 
 #endif

@@ -109,6 +109,27 @@ uint64_t plan_state_bytes(const struct profile *p, bool backward)
     return (uint64_t)(2 * features * p->hidden + directions);
 }
 
+/* ---- on disk ---- */
+
+uint64_t plan_saved_boundary(const struct profile *p, bool backward)
+{
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), features = 0;
+    uint64_t directions = has_directions(p) ? rank + rank * hidden : 0, products = has_directions(p) ? hidden * hidden : 0;
+    if (!backward && p->reference != REFERENCE_NONE)
+        features = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank + 1 : 1;
+    if (plan_state_bytes(p, backward) == 0)
+        return 0;
+    uint64_t version = 8 + 4 * (directions + features * hidden);
+    return 2 * version + 8 + 8 * (1 + features * features + features * hidden + products);
+}
+
+uint64_t plan_saved_waiting(const struct profile *p)
+{
+    uint64_t forward = plan_state_bytes(p, false), backward = plan_state_bytes(p, true);
+    uint64_t entries = plan_calibrates(p) ? (uint64_t)(p->late / p->refresh + 2) : 2;
+    return 2 * (8 + entries * (24 + (forward > backward ? forward : backward)));
+}
+
 /* ---- memory ---- */
 
 static uint64_t kind_memory(const struct profile *p, uint64_t rows, uint64_t slots)

@@ -3,25 +3,37 @@
 
 #define LOG_BYTES ((uint64_t)2 * 16 << 20)   /* of a process: its log and the one before (ssh/base/log.h) */
 #define JOURNAL_BYTES ((uint64_t)256 << 20)  /* with all the rows that are kept (scheduler/tables.h) */
+#define LIFEBOATS 2                          /* the last one, and the one that is being written */
+#define STATE_BYTES 128                      /* numbers of stage 0 and the like (gpu/train/save.c) */
 
-uint64_t plan_set_bytes(const struct plan_stage *stage)
+static uint64_t cut_bytes(const struct profile *profile, int before)
 {
-    return 4 * stage->trained + stage->optimizer_bytes + stage->boundary_bytes;
+    return plan_saved_boundary(profile, false) + (plan_is_one_way(profile, before) ? 0 : plan_saved_boundary(profile, true));
 }
 
-/* A set is of all replicas when runs may go on from it (checkpoint.every), else of one, whichever is the lowest then. */
+uint64_t plan_set_bytes(const struct profile *profile, const struct plan_stage *stage)
+{
+    uint64_t bytes = 4 * stage->trained + stage->optimizer_bytes + STATE_BYTES + plan_saved_waiting(profile);
+    if (stage->stage > 0)
+        bytes += cut_bytes(profile, stage->first_layer);
+    if (stage->stage + 1 < profile->stages)
+        bytes += cut_bytes(profile, stage->first_layer + stage->layers);
+    return bytes;
+}
+
+/* Sets that are written on the way are of all replicas, others of the one that is the lowest then. */
 static uint64_t set_bytes(const struct profile *profile, const struct plan *plan, int host)
 {
-    uint64_t most = 0, sum = 0;
+    uint64_t most = 0, all = 0;
     for (int replica = 0; replica < plan->replicas; replica++) {
         uint64_t bytes = 0;
         for (int i = 0; i < plan->stage_count; i++)
             if (plan->stages[i].replica == replica && plan->stages[i].host == host)
-                bytes += plan_set_bytes(&plan->stages[i]);
+                bytes += plan->stages[i].set_bytes;
         most = bytes > most ? bytes : most;
-        sum += bytes;
+        all += bytes;
     }
-    return profile->checkpoint_every ? sum : most;
+    return profile->checkpoint_every ? all : most;
 }
 
 static uint64_t lifeboat_bytes(const struct profile *profile, const struct plan *plan, int host)
@@ -37,10 +49,10 @@ static uint64_t lifeboat_bytes(const struct profile *profile, const struct plan 
 uint64_t plan_disk_bytes(const struct profile *profile, const struct plan *plan, int host)
 {
     bool head = profile_head(profile) == &profile->hosts[host];
+    uint64_t sets = (uint64_t)profile->checkpoint_keep + 1; /* and the one that is being written */
     uint64_t processes = 1 + head + (plan->anchor.there && plan->anchor.host == host);
     for (int i = 0; i < plan->stage_count; i++)
         processes += plan->stages[i].host == host;
-    uint64_t sets = (uint64_t)profile->checkpoint_keep + 1; /* those that stay, and the one that is being written */
-    return processes * LOG_BYTES + (head ? JOURNAL_BYTES : 0) + sets * set_bytes(profile, plan, host) +
-           2 * lifeboat_bytes(profile, plan, host);
+    return processes * LOG_BYTES + (head ? JOURNAL_BYTES : 0) + (sets * set_bytes(profile, plan, host)) +
+           LIFEBOATS * lifeboat_bytes(profile, plan, host);
 }

@@ -152,6 +152,23 @@ static void print_codec(const struct plan *plan, const struct profile *profile, 
     print_statistics(profile, out);
 }
 
+/* Of one replica where there are several and no sets of all are asked for. */
+static void print_sets(const struct plan *plan, const struct profile *profile, FILE *out)
+{
+    char set[32], copy[32];
+    uint64_t bytes = 0, most = 0;
+    int writers = profile->checkpoint_every ? plan->stage_count : plan->stages_per_replica;
+    for (int i = 0; i < writers; i++) {
+        bytes += plan->stages[i].set_bytes;
+        most = plan->stages[i].copy_bytes > most ? plan->stages[i].copy_bytes : most;
+    }
+    fprintf(out, "\nA checkpoint set takes %s on the disks; the newest %" PRId64 " stay.\n", text_from_bytes(bytes, set, sizeof set),
+            profile->checkpoint_keep);
+    if (most)
+        fprintf(out, "One is written every %" PRId64 " steps: at most %s in the total of a stage\nfor the copy that is written while it trains on.\n",
+                profile->checkpoint_every, text_from_bytes(most, copy, sizeof copy));
+}
+
 /* Where a host has a budget for its disk. */
 static void print_disks(const struct plan *plan, const struct profile *profile, FILE *out)
 {
@@ -182,6 +199,7 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
     print_memory(plan, out);
     print_roads(plan, profile, out);
     plan_print_anchor(plan, profile, out);
+    print_sets(plan, profile, out);
     print_disks(plan, profile, out);
 }
 
@@ -189,7 +207,7 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                                "weights", (json_int_t)stage->weights_bytes,
                                "gradients", (json_int_t)stage->gradients_bytes,
                                "optimizer", (json_int_t)stage->optimizer_bytes,
@@ -198,8 +216,9 @@ static json_t *stage_as_json(const struct plan_stage *stage, const struct profil
                                "boundary", (json_int_t)stage->boundary_bytes,
                                "sync", (json_int_t)stage->sync_bytes,
                                "anchor", (json_int_t)stage->anchor_bytes,
+                               "copy", (json_int_t)stage->copy_bytes,
                                "total", (json_int_t)stage->total_bytes);
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:o}",
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o}",
                      "process", stage->process,
                      "host", profile->hosts[stage->host].name,
                      "replica", stage->replica,
@@ -211,6 +230,7 @@ static json_t *stage_as_json(const struct plan_stage *stage, const struct profil
                      "uplink_bps", (json_int_t)stage->uplink_bps,
                      "parameters", (json_int_t)stage->parameters,
                      "trained", (json_int_t)stage->trained,
+                     "set_bytes", (json_int_t)stage->set_bytes,
                      "memory_bytes", memory);
 }
 

@@ -42,6 +42,9 @@ check() {
     awk -v from=$((at + 1)) '$2 >= from' "$TMP/$name.whole" | cmp -s - "$TMP/$name.rest" ||
         fail "$name is another run from step $at on: $(awk -v from=$((at + 1)) '$2 >= from' "$TMP/$name.whole" | diff - "$TMP/$name.rest" | head -n 6)"
     [ "$(sets_of "$name" | wc -l)" = 2 ] || fail "$name: not two sets: $(sets_of "$name")"
+    kedge plan "$TMP/$name.ini" --json | json 'sum(s["set_bytes"] for s in j["stages"])' >"$TMP/planned"
+    cat "$(run_folder "$name")/checkpoint/280"/*.safetensors | wc -c >"$TMP/real"
+    paste "$TMP/planned" "$TMP/real" | awk '{ exit !($1 > 0.97 * $2 && $1 < 1.25 * $2) }' || fail "$name: a set of $(cat "$TMP/planned") bytes was planned, it has $(cat "$TMP/real")"
     kedge export "$name" "$TMP/$name.out" >"$TMP/out" 2>&1 || fail "$name: export: $(cat "$TMP/out")"
     nothing_left "$name" || fail "after $name"
 }

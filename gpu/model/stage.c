@@ -464,7 +464,7 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
 void stage_forget(struct stage *stage)
 {
     static const uint8_t zeros[1 << 16];
-    size_t all = carve_moment_bytes(stage->shape.moments, stage->learned.floats, stage->learned.tensors);
+    size_t all = carve_moment_bytes(stage->shape.moments, stage->learned.floats - stage->still, stage->learned.tensors);
     for (int i = 0; i < 2; i++)
         for (size_t at = 0; at < all; at += sizeof zeros)
             stage->ops->copy_in(stage->device, (uint8_t *)stage->moments[i] + at, zeros, all - at < sizeof zeros ? all - at : sizeof zeros);

@@ -29,6 +29,7 @@ static const struct command {
     {"eval",
      "FOLDER FILE... [--sequence N] [--windows N] [--answers N] [--tokens N] [--template NAME] [--skip-bad-lines] [--json]",
      "the mean loss of a Hugging Face checkpoint on some data, and its right answers", eval_main},
+    {"unpack", "", "undo on the output what an upload has made smaller; the console starts it", unpack_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
 };

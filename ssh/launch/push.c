@@ -26,7 +26,7 @@ struct push {
     struct loop *loop;
     struct session *session;
     const struct parcel *parcel;
-    char *folder;
+    char *folder, *programs;
     uint64_t stall_ns;
     struct push_callbacks callbacks;
     void *arg;
@@ -152,7 +152,7 @@ static void send_file(struct push *push, const char *local, const char *name, mo
     mem_free(push->remote);
     push->remote = mem_format("%s/%s", push->folder, name);
     const struct upload_settings settings = {
-        .local = local, .remote = push->remote, .mode = mode, .stall_ns = push->stall_ns, .verify_ns = VERIFY_NS};
+        .local = local, .remote = push->remote, .programs = push->programs, .mode = mode, .stall_ns = push->stall_ns, .verify_ns = VERIFY_NS};
     push->upload = upload_new(push->loop, &push->session, 1, &settings, &callbacks, push, &why);
     if (!push->upload)
         finish(push, why.err, false, "%s", why.text);
@@ -245,12 +245,13 @@ static void on_waiting(void *arg)
 }
 
 struct push *push_new(struct loop *loop, struct session *session, const struct parcel *parcel, const char *folder,
-                      uint64_t stall_ns, const struct push_callbacks *callbacks, void *arg)
+                      const char *programs, uint64_t stall_ns, const struct push_callbacks *callbacks, void *arg)
 {
     struct push *push = mem_new(sizeof *push);
     *push = (struct push){.loop = loop, .session = session, .parcel = parcel, .stall_ns = stall_ns, .callbacks = *callbacks,
                           .arg = arg};
     push->folder = mem_text(folder);
+    push->programs = programs ? mem_text(programs) : NULL;
     char *script = mem_format("umask 077; mkdir -p \"$P\" || exit 1; exec 9>>\"$P.lock\" || exit 1; flock -w %d 9 || exit 1; "
                               "if [ -e \"$P/.whole\" ]; then echo whole; else echo free $(df -Pk \"$P\" | tail -n 1 | "
                               "{ read -r a b c d e; echo $d; }); fi; cat >/dev/null", LOCK_WAIT_S);
@@ -274,6 +275,7 @@ void push_free(struct push *push)
     road_free(push->lock);
     loop_timer_free(push->timer);
     mem_free(push->folder);
+    mem_free(push->programs);
     mem_free(push->remote);
     mem_free(push);
 }

@@ -23,9 +23,10 @@ struct push_callbacks {
     void (*done)(struct push *push, int err, bool sent, const char *reason, void *arg);
 };
 
-/* `folder`: absolute path on the host, ending in the parcel's id. The parcel is packed, and outlives the push. */
+/* `folder`: absolute path on the host, ending in the parcel's id. `programs`: that of our programs there, NULL = not there yet; copied.
+ * The parcel is packed, and outlives the push. */
 struct push *push_new(struct loop *loop, struct session *session, const struct parcel *parcel, const char *folder,
-                      uint64_t stall_ns, const struct push_callbacks *callbacks, void *arg);
+                      const char *programs, uint64_t stall_ns, const struct push_callbacks *callbacks, void *arg);
 void push_free(struct push *push); /* what has arrived stays for the next try; NULL is fine */
 
 #endif

@@ -333,9 +333,11 @@ static void next_parcel(struct remote *remote)
         return;
     }
     char *folder = parcel_folder(remote, remote->parcel);
+    char *programs = remote->parcel > PART_PROGRAMS ? parcel_folder(remote, PART_PROGRAMS) : NULL;
     move_to(remote, REMOTE_PUSHING);
-    remote->push = push_new(remote->loop, reach_session(remote->reach), parcel, folder, 2 * greet_ns(remote), &callbacks, remote);
+    remote->push = push_new(remote->loop, reach_session(remote->reach), parcel, folder, programs, 2 * greet_ns(remote), &callbacks, remote);
     mem_free(folder);
+    mem_free(programs);
 }
 
 static void on_room(struct exec *exec, int err, const char *reason, void *arg)

@@ -9,9 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of a shell on the host: U becomes what undoes the best of our frames that it has, from its input to its output, or stays empty. The
- * first word is what compress_new is told. */
-#define COMPRESS_CHOOSE "U=; for u in zstd gzip; do command -v $u >/dev/null 2>&1 && { U=\"$u -dc\"; break; }; done; "
+/* Of a shell on the host: U becomes the program that undoes the best of our frames that it has, as compress_new is told it, or stays empty;
+ * and u undoes them, from its input to its output. K: the folder of our programs, if they are there. */
+#define COMPRESS_CHOOSE                                                                                                             \
+    "u() { if [ $U = kedge-worker ]; then LD_LIBRARY_PATH=\"$K/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" \"$K/kedge-worker\" unpack; " \
+    "else $U -dc; fi; }; U=kedge-worker; [ \"$K\" ] && u </dev/null >/dev/null 2>&1 || U=; "                                        \
+    "[ \"$U\" ] || for p in zstd gzip; do command -v $p >/dev/null 2>&1 && { U=$p; break; }; done; "
 
 struct compress;
 

@@ -453,7 +453,7 @@ static enum shell_next on_checker_more(struct shell *shell, void *arg)
 #define TAKE_ORDERS                                                                                                             \
     "w() { dd of=\"$F.part\" bs=131072 iflag=fullblock,count_bytes oflag=seek_bytes seek=$o count=$n conv=notrunc status=none; }; " \
     "while read -r o n z; do if [ \"$o\" = anew ]; then N || exit 5; echo anew; continue; fi; "                                  \
-    "if [ \"$z\" ]; then dd bs=131072 iflag=fullblock,count_bytes count=$z status=none | { $U || cat >/dev/null; } | w; else w; fi || exit 5; " \
+    "if [ \"$z\" ]; then dd bs=131072 iflag=fullblock,count_bytes count=$z status=none | { u || cat >/dev/null; } | w; else w; fi || exit 5; " \
     "read -r e && [ \"$e\" = end ] || exit 6; echo $o $n >>\"$F.part.list\" || exit 5; echo done ${z:-$n} $o $n; done"
 
 /* It hashes what has arrived as far as there is no gap, so that little is left to do at the end; then all goes into its place. */
@@ -514,7 +514,7 @@ static void look(struct upload *upload)
     upload->compress = NULL;
     move_to(upload, UPLOAD_LOOKING);
     char *script = mem_format(
-        "mkdir -p \"$(dirname \"$F\")\" || exit 1; echo undoes ${U%% *}; "
+        "mkdir -p \"$(dirname \"$F\")\" || exit 1; echo undoes $U; "
         "if [ -f \"$F\" ] && [ \"$(wc -c <\"$F\")\" -eq %" PRIu64 " ]; then echo \"have $($S <\"$F\")\"; h=1; fi; "
         "if [ -f \"$F.part\" ] && [ \"$(head -n 1 \"$F.part.list\" 2>/dev/null)\" = \"$I\" ]; then echo part; tail -n +2 \"$F.part.list\"; "
         "elif [ -z \"$h\" ]; then N || exit 5; echo new; fi; echo .; %s", size_of(upload), TAKE_ORDERS);
@@ -582,7 +582,7 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
                           struct why *why)
 {
     struct upload *upload = mem_new(sizeof *upload);
-    struct buf quoted;
+    struct buf quoted, programs;
     char head[80];
     BUG_IF(session_count == 0 || session_count > UPLOAD_SESSIONS);
     *upload = (struct upload){
@@ -601,10 +601,14 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
     buf_init(&quoted, 32768);
     exec_quote(&quoted, settings->remote);
     buf_put(&quoted, "", 1);
-    upload->prelude = mem_format("export LC_ALL=C; umask 077; F=%s; I='%s'; " COMPRESS_CHOOSE "S='openssl dgst -sha256 -r'; $S </dev/null >/dev/null 2>&1 || "
+    buf_init(&programs, 32768);
+    exec_quote(&programs, settings->programs ? settings->programs : "");
+    buf_put(&programs, "", 1);
+    upload->prelude = mem_format("export LC_ALL=C; umask 077; F=%s; I='%s'; K=%s; " COMPRESS_CHOOSE "S='openssl dgst -sha256 -r'; $S </dev/null >/dev/null 2>&1 || "
                                  "S=sha256sum; N() { rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo \"$I\" >\"$F.part.list\"; "
-                                 "}; ", (const char *)buf_peek(&quoted), head);
+                                 "}; ", (const char *)buf_peek(&quoted), head, (const char *)buf_peek(&programs));
     buf_clear(&quoted);
+    buf_clear(&programs);
     loop_timer_set(upload->timer, TICK_NS);
     look(upload);
     return upload;

@@ -5,7 +5,7 @@
  * to FILE.part, FILE.part.list notes them, and the shell says so. Orders grow until one takes about a second: where little gets through
  * little is lost, and where much does nobody waits for answers. So the progress shown is what has arrived; an upload that broke off, of
  * the same file, goes on where it was; and a channel that is slow delays nobody.
- * An order is sent compressed, when the host has zstd or gzip and a sample says that this is quicker on this road (compress.h).
+ * An order is sent compressed, when the host has our programs, zstd or gzip, and a sample says that this is quicker on this road (compress.h).
  * The SHA-256 is made while sending, here and, by one more shell that follows what has arrived, there. Only when they are the same is
  * FILE.part renamed to FILE. A FILE that is there already, with the same content, is not sent.
  *
@@ -41,6 +41,7 @@ struct upload_progress {
 
 struct upload_settings {
     const char *local, *remote; /* paths; the remote folder is made. Copied. */
+    const char *programs;       /* the folder there that has kedge-worker, which undoes the best frames; NULL = none. Copied. */
     mode_t mode;
     unsigned streams;           /* 0 = 4 */
     uint64_t stall_ns;          /* also the deadline of looking */

@@ -58,10 +58,13 @@ static double upload_seconds(struct loop *loop, struct sshd *sshd, const struct 
         up[i] = callers[i].session;
     }
     const struct upload_callbacks callbacks = {.done = on_done};
-    const struct upload_settings settings = {.local = from, .remote = to, .mode = 0600, .stall_ns = 20 * CLOCK_SECOND};
+    const char *build = getenv("O");
+    char *programs = realpath(build ? build : "build", NULL); /* as if they were there: what is sent behind them */
+    const struct upload_settings settings = {.programs = programs, .local = from, .remote = to, .mode = 0600, .stall_ns = 20 * CLOCK_SECOND};
     uint64_t began_ns = clock_now_ns();
     if (!upload_new(loop, up, sessions, &settings, &callbacks, &outcome, &why))
         BUG("%s", why.text);
+    free(programs);
     loop_until(loop, &outcome.done, 600 * CLOCK_SECOND);
     double seconds = (double)(clock_now_ns() - began_ns) / SECOND;
     if (!outcome.done || outcome.err)

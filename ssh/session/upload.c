@@ -456,12 +456,14 @@ static enum shell_next on_checker_more(struct shell *shell, void *arg)
     "if [ \"$z\" ]; then dd bs=131072 iflag=fullblock,count_bytes count=$z status=none | { u || cat >/dev/null; } | w; else w; fi || exit 5; " \
     "read -r e && [ \"$e\" = end ] || exit 6; echo $o $n >>\"$F.part.list\" || exit 5; echo done ${z:-$n} $o $n; done"
 
-/* It hashes what has arrived as far as there is no gap, so that little is left to do at the end; then all goes into its place. */
+/* It hashes what has arrived as far as there is no gap, so that little is left to do at the end; then all goes into its place. One of a
+ * console that was killed goes on by itself, and may have put the same part there before us. */
 #define CHECK                                                                                                                   \
     "H=$(while read -r o n && [ \"$o\" != end ]; do dd if=\"$F.part\" bs=131072 iflag=skip_bytes,count_bytes skip=$o count=$n " \
     "status=none || exit 1; done | $S | cut -d' ' -f1); read -r h m || exit 6; [ \"$H\" = \"$h\" ] || { rm -f \"$F.part\" "      \
-    "\"$F.part.list\"; echo \"its SHA-256 is $H, ours $h\" >&2; exit 9; }; chmod $m \"$F.part\" && "                             \
-    "mv -f \"$F.part\" \"$F\" && rm -f \"$F.part.list\" && echo same"
+    "\"$F.part.list\"; echo \"its SHA-256 is $H, ours $h\" >&2; exit 9; }; "                                                    \
+    "if chmod $m \"$F.part\" && mv -f \"$F.part\" \"$F\"; then rm -f \"$F.part.list\"; "                                       \
+    "else [ \"$($S <\"$F\" | cut -d' ' -f1)\" = \"$h\" ]; fi && echo same"
 
 static void start_shell(struct upload *upload, unsigned index, const char *script)
 {

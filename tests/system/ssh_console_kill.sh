@@ -5,7 +5,20 @@
 . tests/system/lib/common.sh
 . tests/system/lib/ssh.sh
 
+# Host two is slow to hash while $hold is there: what is sent to it stays in the phase "verifying".
+hold=$TMP/ssh/hold
+mkdir "$TMP/ssh/slow-hash"
+printf '#!/bin/sh\nexit 1\n' >"$TMP/ssh/slow-hash/openssl"
+cat >"$TMP/ssh/slow-hash/sha256sum" <<EOF
+#!/bin/sh
+sum=\$(/usr/bin/sha256sum)
+i=0
+while [ -e $hold ] && [ \$i -lt 500 ]; do sleep 0.1; i=\$((i+1)); done
+echo "\$sum"
+EOF
+chmod 755 "$TMP/ssh/slow-hash"/*
 host one 127.0.0.2
+host_environment=PATH=$TMP/ssh/slow-hash:/usr/local/bin:/usr/bin:/bin
 host two 127.0.0.3
 
 # killed NAME PHASE : and then?
@@ -39,6 +52,23 @@ for phase in '^b: \(connecting\|greeting\|logging in\)' '^b: looking' '^b: sendi
     rm -rf "$TMP/ssh/two/home/.local/share"
     killed here "$phase"
 done
+# In the phase "verifying" the host goes on alone and moves what it has verified into its place, maybe under the hands of the next console.
+rm -rf "$TMP/ssh/two/home/.local/share"
+: >"$hold"
+"$O/kedge" run "$TMP/here.ini" --detach >"$TMP/out" 2>&1 </dev/null &
+console=$!
+wait_for 60 grep -q '^b: verifying' "$TMP/out" || fail "it never was verifying: $(cat "$TMP/out")"
+kill -9 $console
+wait $console 2>/dev/null
+[ -z "$(pids_of here)" ] || fail "something lives though nothing was started: $(pids_of here)"
+"$O/kedge" run "$TMP/here.ini" --detach >"$TMP/again" 2>&1 </dev/null &
+console=$!
+wait_for 60 grep -q '^b: verifying' "$TMP/again" || fail "it is not verified again: $(cat "$TMP/again")"
+rm "$hold"
+wait $console || fail "after verifying: $(cat "$TMP/again")"
+wait_for 60 step_reached here 2 || fail "after verifying: $(kedge status here)"
+kedge stop here >"$TMP/stop" 2>&1 || fail "stop after verifying: $(cat "$TMP/stop")"
+nothing_left here && nothing_on "one two" here || fail "after verifying: $(cat "$TMP/stop")"
 for phase in '^b: delivering' '^kedged is ready' '^agent@. is ready'; do killed there "$phase"; done
 grep -q ': 4$' "$TMP/phases" || fail "never was anything found: $(cat "$TMP/phases")"
 exit 0

@@ -259,6 +259,30 @@ uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *sta
     return 4 * (uint64_t)floats;
 }
 
+/* Whole panels of a product of so many rows and so much depth, in numbers (gpu/cpu/panels.c). */
+static int64_t panels_of(int64_t rows, int64_t depth)
+{
+    return (rows + 31) / 32 * 32 * ((depth + 31) / 32 * 32);
+}
+
+/* What products and attention lay out for themselves, one after the other in the same place: with a matrix unit, elsewhere less. Threads
+ * share panels of the side of a product that has fewer rows, 8 MiB at the most, and each has eight of the other side. An fp32 is three
+ * words there, a bf16 two at the most. (Processors that have no instruction for bf16 widen a side of a product: not counted.) */
+uint64_t plan_device_bytes(const struct profile *p, const struct plan_stage *stage)
+{
+    const int64_t most_shared = 8 << 20, own_panels = 8, most_depth = 768, block = 64;
+    int64_t rows = p->micro_batch * p->sequence, hidden = p->hidden, bytes = p->precision == PRECISION_BF16 ? 4 : 6;
+    int64_t wide = most(2 * p->ffn, (int64_t)(query_width(p) + 2 * key_width(p)));
+    if (stage->stage == p->stages - 1)
+        wide = most(wide, p->vocabulary);
+    int64_t shared = most(panels_of(least(rows, wide), hidden),
+                          most(panels_of(least(rows, hidden), wide), panels_of(least(wide, hidden), rows)));
+    int64_t own = bytes * panels_of(own_panels * 32, least(most_depth, most(rows, most(wide, hidden))));
+    int64_t head = (int64_t)query_width(p) / p->heads, area = block * ((head + 31) / 32 * 32);
+    int64_t attention = (p->sequence + block - 1) / block * area * 14 + area * 16 + block * block * 14 + 4096;
+    return (uint64_t)most(least(most_shared, bytes * shared) + stage->threads * own, stage->threads * attention);
+}
+
 static void count_memory(const struct profile *p, struct plan_stage *stage)
 {
     uint64_t adapters = plan_adapter_parameters(p, stage->layers);
@@ -271,13 +295,15 @@ static void count_memory(const struct profile *p, struct plan_stage *stage)
                                                        : (p->moments == MOMENTS_BF16 ? 4 : 8) * learned;
     stage->activations_bytes = plan_activation_bytes(p, stage);
     stage->buffers_bytes = plan_buffer_bytes(p, stage);
+    stage->device_bytes = plan_device_bytes(p, stage);
     stage->sync_bytes = plan_sync_memory(p, stage);
     stage->anchor_bytes = plan_anchor_memory(p, stage);
     stage->boundary_bytes = plan_boundary_memory(p, stage);
     stage->set_bytes = plan_set_bytes(p, stage);
     stage->copy_bytes = p->checkpoint_every ? stage->set_bytes : 0;
     stage->total_bytes = stage->weights_bytes + stage->gradients_bytes + stage->optimizer_bytes + stage->activations_bytes +
-                         stage->buffers_bytes + stage->sync_bytes + stage->anchor_bytes + stage->boundary_bytes + stage->copy_bytes;
+                         stage->buffers_bytes + stage->sync_bytes + stage->anchor_bytes + stage->boundary_bytes + stage->copy_bytes +
+                         stage->device_bytes;
 }
 
 /* ---- roads ---- */

@@ -21,6 +21,7 @@ struct plan_stage {
     uint64_t parameters, trained; /* all; those that have gradients: with LoRA the adapters' */
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
     uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
+    uint64_t device_bytes;   /* memory that matrix products and attention need beside buffers, at most, on a CPU */
     uint64_t boundary_bytes; /* memory of the codecs of its cuts, statistics included */
     uint64_t set_bytes;  /* of its file of a checkpoint set, at most */
     uint64_t copy_bytes; /* memory for a copy of that, while it is written; 0 without checkpoint.every */
@@ -80,6 +81,7 @@ uint64_t plan_still_parameters(const struct profile *profile, const struct plan_
 uint64_t plan_word_bytes(const struct profile *profile, const struct plan_stage *stage); /* of weights in bf16 beside fp32 */
 uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of all slots: gpu/model */
 uint64_t plan_buffer_bytes(const struct profile *profile, const struct plan_stage *stage);
+uint64_t plan_device_bytes(const struct profile *profile, const struct plan_stage *stage); /* gpu/cpu; of the stage's threads */
 uint64_t plan_adapter_parameters(const struct profile *profile, int64_t layers);
 bool plan_exchanges_head(const struct profile *profile); /* the gradient of a tied table goes over every cut */
 /* The matrices of a layer that are trained: seven, or A and B of every target; returns how many, at most PLAN_MATRICES. */

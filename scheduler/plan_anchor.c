@@ -95,7 +95,7 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         trained += snapshot_words(p, &plan->stages[i]);
         weights += plan->stages[i].parameters - (copy ? embedding_words(p) : 0);
     }
-    struct plan_stage whole = {.layers = (int)p->layers, .in_flight = 1};
+    struct plan_stage whole = {.layers = (int)p->layers, .in_flight = 1, .threads = anchor->threads};
     struct profile *alone = &(struct profile){0};
     *alone = *p;
     alone->stages = 1;
@@ -114,7 +114,7 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
     anchor->memory_bytes += p->lora_rank && !plan_words_only(p) ? 4 * weights : 2 * weights + (p->lora_rank ? 2 * trained : 0);
     anchor->memory_bytes += 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + plan_activation_bytes(alone, &whole) +
-                            plan_buffer_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * trained : 0);
+                            plan_buffer_bytes(alone, &whole) + plan_device_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * trained : 0);
 }
 
 void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out)

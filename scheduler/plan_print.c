@@ -65,10 +65,13 @@ static void print_memory(const struct plan *plan, FILE *out)
         }
         fputc('\n', out);
     }
-    char sync[32], boundary[32];
-    uint64_t most = 0;
-    for (int i = 0; i < plan->stage_count; i++)
+    char sync[32], boundary[32], device[32];
+    uint64_t most = 0, products = 0;
+    for (int i = 0; i < plan->stage_count; i++) {
         most = plan->stages[i].boundary_bytes > most ? plan->stages[i].boundary_bytes : most;
+        products = plan->stages[i].device_bytes > products ? plan->stages[i].device_bytes : products;
+    }
+    fprintf(out, "In the totals: at most %s for a stage's matrix products.\n", text_from_bytes(products, device, sizeof device));
     if (most)
         fprintf(out, "In the totals: at most %s for the codecs of a stage's cuts.\n", text_from_bytes(most, boundary, sizeof boundary));
     if (plan->stages[0].sync_bytes)
@@ -207,12 +210,13 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                                "weights", (json_int_t)stage->weights_bytes,
                                "gradients", (json_int_t)stage->gradients_bytes,
                                "optimizer", (json_int_t)stage->optimizer_bytes,
                                "activations", (json_int_t)stage->activations_bytes,
                                "buffers", (json_int_t)stage->buffers_bytes,
+                               "device", (json_int_t)stage->device_bytes,
                                "boundary", (json_int_t)stage->boundary_bytes,
                                "sync", (json_int_t)stage->sync_bytes,
                                "anchor", (json_int_t)stage->anchor_bytes,

@@ -1,7 +1,7 @@
 /*
  * Matrix products on the matrix unit. Operands in fp32 are split in three bf16 words each (amx_pack.c); of the nine products of
- * words the six are made that an fp32 can see: a3·b1, a2·b1, a2·b2, a1·b2, a1·b3, a1·b1. All sums are fp32. So an fp32 product costs six times
- * one of bf16 and is still more than twice as fast as the vector units could ever be.
+ * words the six are made that an fp32 can see: a3·b1, a2·b1, a2·b2, a1·b2, a1·b3, a1·b1. All sums are fp32. So an fp32 product costs
+ * six times one of bf16 and is still more than twice as fast as the vector units could ever be.
  */
 #include "gpu/cpu/amx.h"
 
@@ -118,5 +118,5 @@ static void end(const void *before)
 _Static_assert(sizeof(struct amx_setting) == PANEL_SETTING, "room for what was set before");
 
 const struct panel_kernels amx_panels = {
-    .floats = true, .depth = 512, .shared_bytes = 8 << 20, .step_bytes = {AMX_WORDS * AMX_STEP * 2, AMX_STEP * 2}, .pack = amx_pack_panel,
-    .multiply = multiply_panels, .begin = begin, .end = end};
+    .floats = true, .depth = 512, .shared_bytes = 8 << 20, .step_bytes = {AMX_WORDS * AMX_STEP * 2, AMX_STEP * 2},
+    .pack = amx_pack_panel, .multiply = multiply_panels, .begin = begin, .end = end};

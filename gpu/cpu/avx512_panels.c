@@ -1,7 +1,8 @@
 /*
- * Matrix products in panels where there are vectors of 16 but no matrix unit. Panels are fp32, [depth][PANEL_ROWS], of operands in bf16 too:
- * Intel's AVX-512 BF16 multiplies half as much a cycle as fp32 does (85 against 173 GFLOP/s, measured on one core of a Xeon whose AMX is
- * hidden), so what products of bf16 save there is memory alone. Products of fp32 stay with oneDNN, which is up to a fifth faster.
+ * Matrix products in panels where there are vectors of 16 but no matrix unit. Panels are fp32, [depth][PANEL_ROWS], of operands in
+ * bf16 too: Intel's AVX-512 BF16 multiplies half as much a cycle as fp32 does (85 against 173 GFLOP/s, measured on one core of a Xeon
+ * whose AMX is hidden), so what products of bf16 save there is memory alone. Products of fp32 stay with oneDNN, which is up to a fifth
+ * faster.
  */
 #include "gpu/cpu/kernels.h"
 #include "gpu/cpu/lines.h"
@@ -66,8 +67,8 @@ static void pack(void *to, const struct panel_operand *operand, int64_t row, int
 }
 
 /* c[rows][PANEL_ROWS], a and b [depth][PANEL_ROWS]; rows is a constant, so that all sums are in registers. */
-static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_t c_stride, const float *a, const float *b, int64_t depth,
-                                                                bool accumulate, int rows)
+static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_t c_stride, const float *a, const float *b,
+                                                                int64_t depth, bool accumulate, int rows)
 {
     __m512 sum[TILE_ROWS][2];
 #pragma GCC unroll 12
@@ -91,8 +92,8 @@ static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_
     }
 }
 
-static void multiply(float *c, const float *next, int64_t c_stride, const void *of_a, const void *b, const struct panel_operand *first,
-                     const struct panel_operand *second, int64_t depth, bool accumulate)
+static void multiply(float *c, const float *next, int64_t c_stride, const void *of_a, const void *b,
+                     const struct panel_operand *first, const struct panel_operand *second, int64_t depth, bool accumulate)
 {
     const float *a = of_a;
     (void)first;

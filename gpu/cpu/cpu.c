@@ -94,6 +94,11 @@ void *cpu_scratch(struct device *device, size_t bytes)
     return device->scratch;
 }
 
+size_t cpu_scratch_held(const struct device *device)
+{
+    return device->scratch_bytes;
+}
+
 int cpu_threads_for(const struct device *device, int64_t elements)
 {
     return elements < 16384 ? 1 : device->threads;

@@ -31,6 +31,9 @@ struct device {
  * when this machine does not have it. Exported by kedge-cpu.so. */
 int cpu_use_isa(const char *isa);
 
+/* For tests: what `cpu_scratch` has come to. Exported. */
+size_t cpu_scratch_held(const struct device *device);
+
 /* Memory for the running op, 64-byte aligned, not zeroed; the next call may move it. */
 void *cpu_scratch(struct device *device, size_t bytes);
 /* How many threads are worth starting for this many elements: 1 or all (in between, libgomp would end and create threads).

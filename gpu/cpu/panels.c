@@ -1,10 +1,10 @@
 /*
- * Matrix products in panels: 32 rows of an operand, laid out as the kernels that multiply them want them (struct panel_kernels: amx_panels.c,
- * avx512_panels.c).
+ * Matrix products in panels: 32 rows of an operand, laid out as the kernels that multiply them want them (struct panel_kernels:
+ * amx_panels.c, avx512_panels.c).
  *
  * A block of depth of the side with fewer rows is packed once by all threads and shared; each thread packs a few panels of the
- * other side, which stay in its second-level cache, and multiplies them by all shared ones. Every number of c is added up along the depth
- * in the same order, whatever the threads and the other rows are.
+ * other side, which stay in its second-level cache, and multiplies them by all shared ones. Every number of c is added up along the
+ * depth in the same order, whatever the threads and the other rows are.
  */
 #include <string.h>
 
@@ -79,7 +79,8 @@ struct share {
     int64_t row, rows, first, depth;
 };
 
-static uint8_t *shared_panel(const struct product *p, const struct plan *plan, const struct share *share, int64_t block, int64_t panel)
+static uint8_t *shared_panel(const struct product *p, const struct plan *plan, const struct share *share, int64_t block,
+                             int64_t panel)
 {
     int64_t panels = parts_of(share->rows, PANEL_ROWS), depth = smaller(plan->block, share->depth - block * plan->block);
     return plan->shared + panels * panel_bytes(p, plan->theirs, block * plan->block) + panel * panel_bytes(p, plan->theirs, depth);

@@ -38,22 +38,33 @@ const struct ops *rig_ops(void)
     return ops;
 }
 
-/* cpu_use_isa of gpu/cpu/cpu.h, from the loaded object. */
-static int rig_use_isa(const char *isa)
+/* A function of gpu/cpu/cpu.h, from the loaded object. */
+static void *rig_function(const char *name)
 {
     char *path = mem_format("%s/kedge-cpu.so", rig_folder());
     void *object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     mem_free(path);
-    int (*use)(const char *) = NULL;
-    if (object)
-        *(void **)&use = dlsym(object, "cpu_use_isa");
-    if (!use) {
-        printf("kedge-cpu.so does not export cpu_use_isa\n");
+    void *function = object ? dlsym(object, name) : NULL;
+    if (!function) {
+        printf("kedge-cpu.so does not export %s\n", name);
         exit(1);
     }
-    int status = use(isa);
-    dlclose(object);
-    return status;
+    dlclose(object); /* whoever loaded it keeps it */
+    return function;
+}
+
+static int rig_use_isa(const char *isa)
+{
+    int (*use)(const char *);
+    *(void **)&use = rig_function("cpu_use_isa");
+    return use(isa);
+}
+
+size_t rig_scratch(const struct rig *rig)
+{
+    size_t (*held)(const struct device *);
+    *(void **)&held = rig_function("cpu_scratch_held");
+    return held(rig->device);
 }
 
 int rig_isas(const char *names[RIG_ISAS])

@@ -26,6 +26,9 @@ int rig_isas(const char *names[RIG_ISAS]);
 /* The best of them whose matrix products are oneDNN's alone, for benches that compare with it. */
 const char *rig_onednn(void);
 
+/* Bytes of the device's own scratch: of the largest op until now. */
+size_t rig_scratch(const struct rig *rig);
+
 void rig_open(struct rig *rig, const char *isa, int threads);
 void rig_close(struct rig *rig);
 /* Runs `test` on every device. */

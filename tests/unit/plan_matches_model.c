@@ -114,7 +114,7 @@ static void memory(void **state)
             check_near("optimizer", stage->optimizer_bytes, real.optimizer);
             check_near("activations", stage->activations_bytes, real.activations);
             check_near("buffers", stage->buffers_bytes, real.scratch + real.host);
-            check_near("total", stage->total_bytes - stage->boundary_bytes - stage->copy_bytes, real.total);
+            check_near("total", stage->total_bytes - stage->boundary_bytes - stage->copy_bytes - stage->device_bytes, real.total);
             check_near("boundary", stage->boundary_bytes + 1000000, codecs_of(&p, stage) + 1000000);
         }
     }

@@ -5,6 +5,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#ifdef __AVX512F__ /* elsewhere there are no such registers */
+
 static inline __m512 lines_widen(__m256i words)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
@@ -42,5 +44,7 @@ static inline void lines_turn(__m512i x[16])
         x[j + 12] = _mm512_shuffle_i32x4(b, d, 0xDD);
     }
 }
+
+#endif
 
 #endif

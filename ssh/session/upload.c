@@ -21,6 +21,7 @@
 #define PACKED_UNITS 4                    /* most of one that is compressed: it waits in memory */
 #define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
 #define WIRE_NS (2 * CLOCK_SECOND)        /* the road's rate is about so old */
+#define CHECK_UNITS 16                    /* least that the host is told to hash: each time costs it a process or two */
 #define HASH_BYTES ((size_t)1 << 20)      /* hashed in one turn of the loop */
 #define SHORT_NS (400 * CLOCK_MS)         /* an order that took less is followed by a longer one */
 #define LONG_NS (1600 * CLOCK_MS)
@@ -435,8 +436,9 @@ static enum shell_next on_checker_more(struct shell *shell, void *arg)
     uint64_t begin = upload->checked_bytes;
     if (upload->phase != UPLOAD_SENDING)
         return SHELL_WAIT;
-    upload->checked_bytes = units_whole(&upload->units, begin);
-    if (upload->checked_bytes > begin) {
+    uint64_t whole = units_whole(&upload->units, begin);
+    if (whole - begin >= CHECK_UNITS * UNITS_BYTES || (whole > begin && whole == size_of(upload))) {
+        upload->checked_bytes = whole;
         shell_put(shell, "%" PRIu64 " %" PRIu64 "\n", begin, upload->checked_bytes - begin);
         return SHELL_ON;
     }

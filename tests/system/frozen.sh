@@ -6,12 +6,15 @@
 have_json || skip "python3 is not here to read JSON; it would have looked at links and weights"
 
 act_bytes() { kedge links "$1" --json | json 'sum(l["sent_bytes"] for l in j["links"] if l["lane"] == "act" and l["from"] == "'"$2"'")'; }
-# weights RUN STAGE : a hash of the tensors of the newest set, without the header, which names the step
+# weights RUN STAGE : a hash of the model's tensors in the newest set; what else is there goes on from step to step
 weights() {
     python3 - "$(ls "$(run_folder "$1")"/checkpoint/*/*"$2"*.safetensors | tail -n 1)" <<'PYTHON'
-import hashlib, struct, sys
+import hashlib, json, struct, sys
 data = open(sys.argv[1], 'rb').read()
-print(hashlib.sha256(data[8 + struct.unpack('<Q', data[:8])[0]:]).hexdigest())
+begin = 8 + struct.unpack('<Q', data[:8])[0]
+tensors = {name: t['data_offsets'] for name, t in json.loads(data[8:begin]).items() if name.startswith(('model.', 'lm_head.'))}
+assert tensors
+print(hashlib.sha256(b''.join(data[begin + a:begin + b] for _, (a, b) in sorted(tensors.items()))).hexdigest())
 PYTHON
 }
 run() {

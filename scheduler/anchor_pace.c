@@ -11,6 +11,7 @@
 #include "ssh/link/link.h"
 
 #define LOOK_NS (100 * CLOCK_MS)
+#define SHORT_STEP 0.02 /* seconds, until one is known */
 #define CHUNK_BYTES ((uint64_t)2 * WIRE_CHUNK_WORDS)
 
 /* ---- what is known of roads ---- */
@@ -61,7 +62,7 @@ static void describe_back(struct run *run, struct deliver_road *road)
 static double step_seconds(const struct run *run)
 {
     double seconds = run->record->state.row.step_seconds;
-    return isfinite(seconds) && seconds > 0 ? seconds : 1;
+    return isfinite(seconds) && seconds > 0 ? seconds : SHORT_STEP;
 }
 
 static struct deliver_time time_of(const struct run *run, uint64_t version, double compute_seconds)
@@ -71,7 +72,10 @@ static struct deliver_time time_of(const struct run *run, uint64_t version, doub
                                 .step = (double)run->record->state.row.step,
                                 .step_seconds = step_seconds(run),
                                 .compute_seconds = compute_seconds};
-    return deliver_time(&goal);
+    struct deliver_time time = deliver_time(&goal);
+    if (run->anchor.compute_seconds <= 0)
+        time.left = 0; /* the first version hurries: how long the anchor takes is not known, and cuts may have nothing without it */
+    return time;
 }
 
 /* ---- out ---- */

@@ -12,6 +12,14 @@
     ((uint64_t)2 << 20) /* bytes that wait for the road: what is granted but not sent can still be taken back */
 #define LOOK_NS (20 * CLOCK_MS)
 
+/* Of the version's chunks those that have left; what waits in the road's queue has not. */
+static double share_left(const struct worker *worker)
+{
+    const struct ship *ship = &worker->ship;
+    double queued = (double)roads_queued_bytes(worker->roads, MAIL_ANCHOR, LANE_BULK), sent = (double)ship->sent_bytes;
+    return ship->of && queued < sent ? (double)ship->chunks / (double)ship->of * (1 - queued / sent) : 0;
+}
+
 static void tell(struct worker *worker, enum snapshot_mark kind, uint64_t version)
 {
     const struct ship *ship = &worker->ship;
@@ -19,7 +27,7 @@ static void tell(struct worker *worker, enum snapshot_mark kind, uint64_t versio
                              .version = version,
                              .bytes = ship->sent_bytes,
                              .total = worker->snap ? snap_full_bytes(worker->snap) : 0,
-                             .value = ship->of ? (double)ship->chunks / (double)ship->of : 0};
+                             .value = share_left(worker)};
     control_send(worker->control, WIRE_MARK, &mark);
 }
 
@@ -48,8 +56,6 @@ static void pump(void *arg)
                                 .payload = piece.payload,
                                 .bytes = piece.bytes};
         BUG_IF(roads_send(worker->roads, &letter) == ERR_FULL); /* ship_queue_bytes */
-        if (piece.chunks == piece.of)
-            tell(worker, MARK_SHIPPED, piece.version);
     }
 }
 
@@ -115,6 +121,7 @@ void ship_grant(struct worker *worker, const struct wire_grant *grant)
     ship->grant = *grant;
     roads_set_pace(worker->roads, MAIL_ANCHOR, grant->rate_bps);
     pump(worker);
+    ship_report(worker); /* the next one is dealt by it */
 }
 
 void ship_report(struct worker *worker)

@@ -36,6 +36,11 @@ wait_for 60 some || fail "nothing is used: $(kedge anchor held) $(kedge events h
 paced() {
     [ "$(kedge links held --json | json 'any(r["from"] == "'"$1"'" and r["to"] == "'"$2"'" and r["lane"] == "bulk" and "pace" in r["holds"] for r in j["links"])')" = True ]
 }
+# What waits in the road's queue has not left: of two stages of one chunk each other shares are seen than none, a half and all.
+leaves() {
+    [ "$(kedge anchor held --json | json 'min(abs((j["anchor"]["sent_share"] or 0) - share) for share in (0, 0.5, 1)) > 0.02')" = True ]
+}
+wait_for 60 leaves || fail "a snapshot leaves at once: $(kedge anchor held)"
 for stage in r0s0 r0s1; do
     wait_for 60 paced "$stage" anchor || fail "a snapshot is never paced: $(kedge links held)"
     wait_for 60 paced anchor "$stage" || fail "what comes back is never paced: $(kedge links held)"

@@ -56,7 +56,9 @@ case $status in
 *)
     echo fail >"$base/$name.result"
     if [ "$status" = 124 ]; then echo "deadline of $seconds s passed" >>"$base/$name.log"; fi
-    printf -- '---- FAILED %s (status %s)\n%s\n----\n' "$test" "$status" "$(tail -n 200 "$base/$name.log")" ;;
+    # What it says first is why; where the logs behind that are long, they are cut.
+    sentence=$([ "$(wc -l <"$base/$name.log")" -le 200 ] || sed -n '/^FAILED/,/^---- logs/p' "$base/$name.log" | head -n 60)
+    printf -- '---- FAILED %s (status %s)\n%s\n%s\n----\n' "$test" "$status" "$sentence" "$(tail -n 200 "$base/$name.log")" ;;
 esac
 rm -rf "$TMP"
 ONE

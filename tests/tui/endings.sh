@@ -80,8 +80,8 @@ tui resize-window -x 100 -y 30
 wait_shows 10 "of dense"
 lives "$pid" || fail "the storm ended the console"
 tty=$(tui display-message -p '#{pane_tty}')
-printf '\033[5;5HGARBAGE' >"$tty"
-wait_shows 10 GARBAGE
+garbage() { printf '\033[5;5HGARBAGE' >"$tty" && shows GARBAGE; } # the last of the sizes may be drawn after it
+wait_for 10 garbage || fail "nothing can be written over the screen: $(picture)"
 press C-l
 wait_hides 10 GARBAGE
 press q

@@ -52,7 +52,7 @@ grep -q "^# Two hosts" "$TMP/tiny.ini" || fail "comments are lost"
 press c
 wait_shows 10 "is valid"
 press Escape p
-wait_shows 20 "Run tiny"
+wait_shows 20 "A checkpoint set takes"
 press Escape L
 wait_shows 10 "Launch this run?"
 press y

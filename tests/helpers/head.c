@@ -87,6 +87,7 @@ static int on_message(struct link *link, const struct frame_header *header, cons
         struct wire_knob_used used;
         struct wire_road_sample road;
         struct wire_done done;
+        struct wire_saved saved;
         struct wire_host host;
     } message;
     assert_non_null(peer);

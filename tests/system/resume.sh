@@ -24,7 +24,7 @@ kill_all() {
 check() {
     name=$1
     shift
-    profile "$name" run.steps=300 train.evaluate_every=70 "$@"
+    profile "$name" run.steps=300 run.timeout=60s train.evaluate_every=70 "$@"
     case " $* " in *" pipeline.stages=1 "*) sed -i '/^\[host b\]/,/^threads/d' "$TMP/$name.ini" ;; esac
     kedge run "$TMP/$name.ini" --headless >"$TMP/out" 2>&1 || fail "$name: $(cat "$TMP/out")"
     curve "$name" 1 >"$TMP/$name.whole"

@@ -24,7 +24,7 @@ kill_all() {
 check() {
     name=$1 processes=$2
     shift 2
-    profile "$name" run.steps=240 replicas.count=2 "$@"
+    profile "$name" run.steps=240 run.timeout=60s replicas.count=2 "$@"
     kedge run "$TMP/$name.ini" --headless >"$TMP/out" 2>&1 || fail "$name: $(cat "$TMP/out")"
     curve "$name" 1 >"$TMP/$name.whole"
     set_key "$TMP/$name.ini" checkpoint.every 20

@@ -54,8 +54,21 @@ static int accept_next(struct compute *compute, struct letter *letter, int *arri
     return 0;
 }
 
+/* A pass without micro-batches may wait for siblings; the stage before ours, whose siblings were quicker, is in the next one by then. */
+static bool is_early(const struct compute *compute, const struct letter *letter)
+{
+    const struct pass *pass = &compute->pass;
+    return pass->running && pass->schedule.micro_batches == 0 && compute->stamped && letter->step == compute->stamp_step &&
+           letter->micro_batch == (uint32_t)compute->early && compute->early < compute->most && compute->early < compute->stamp.micro_batches;
+}
+
 static int accept_act(struct compute *compute, struct letter *letter)
 {
+    if (is_early(compute, letter)) {
+        compute->acts[compute->early++] = *letter;
+        letter->payload = NULL;
+        return 0;
+    }
     return accept_next(compute, letter, &compute->pass.schedule.arrived_activations, compute->acts, "the activations",
                        compute->settings.upstream);
 }

@@ -135,6 +135,7 @@ struct compute {
     struct pass pass;
     bool stamped; /* a stamp has arrived that no pass has begun with */
     struct wire_stamp stamp;
+    int early; /* activations of that stamp's pass that are in acts before it has begun */
     uint64_t stamp_step, trained; /* trained: newest training step begun */
     uint64_t settled;             /* training step whose optimiser step this pass applied or dropped; 0 = none */
     struct measures measures;

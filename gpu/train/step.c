@@ -469,6 +469,8 @@ static void pass_begin(struct compute *compute, const struct wire_stamp *stamp, 
     note(compute);
     mail_get_roads(compute->mail, &compute->roads);
     schedule_begin(&compute->pass.schedule, compute->stage, compute->stages, stamp->micro_batches, pass_limit(compute));
+    compute->pass.schedule.arrived_activations += compute->early;
+    compute->early = 0;
     if (stamp->kind == STAMP_TRAIN)
         compute->trained = step;
 }

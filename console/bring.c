@@ -253,6 +253,9 @@ static int read_manifest(struct bring *bring, struct why *why)
             err = ERR_INVALID;
             break;
         }
+        const json_t *first = json_array_get(files, 0); /* a set of all replicas has the same weights several times */
+        if (json_integer_value(json_object_get(file, "replica")) != json_integer_value(json_object_get(first, "replica")))
+            continue;
         struct wanted *wanted = &bring->files[bring->file_count++];
         *wanted = (struct wanted){.bytes = (uint64_t)bytes};
         snprintf(wanted->name, sizeof wanted->name, "%s", name);

@@ -260,8 +260,8 @@ static const struct field rows[] = {
     {.section = "checkpoint", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 0, .maximum = 1e9, .initial = "0",
      .applier = APPLIES_ALL_STAGES, IN_RUN(checkpoint_every),
      .help = "Steps between two sets that are written while the run trains; 'kedge run --resume' goes on from the newest. Training stands "
-             "still for a copy in memory, which is taken at the start and is as large as a set. 0 writes one at the end, and by 'kedge "
-             "checkpoint'."},
+             "still for a copy in memory, which is taken at the start and is as large as a set. With replicas it is written after the first "
+             "step from there on when no exchange is under way. 0 writes one at the end, and by 'kedge checkpoint'."},
     {.section = "checkpoint", .key = "keep", .type = FIELD_INTEGER, .unit = "sets", .minimum = 1, .maximum = 1000, .initial = "2",
      .applier = APPLIES_SCHEDULER, IN_RUN(checkpoint_keep),
      .help = "So many of the newest sets stay on the disks; older ones are removed when a newer one is whole."},

@@ -287,7 +287,11 @@ static void check_replicas(struct checking *checking)
     if (p->sync_overlap >= p->sync_every)
         complain(checking, "sync.overlap", "sync.overlap = %" PRId64 " must be less than sync.every = %" PRId64
                  ": the next exchange of a part begins after the last one has ended", p->sync_overlap, p->sync_every);
-    if (p->sync_every == 1 && p->sync_outer == OUTER_NONE && p->sync_payload > SEND_BF16)
+    bool averages = p->sync_every == 1 && p->sync_outer == OUTER_NONE;
+    if (p->checkpoint_every && !averages && (p->sync_every + p->sync_fragments - 1) / p->sync_fragments <= p->sync_overlap)
+        complain(checking, "sync.overlap", "with sync.overlap = %" PRId64 " an exchange is under way after every step, and sets are written where "
+                 "none is (checkpoint.every): fewer fragments or a shorter overlap leave room", p->sync_overlap);
+    if (averages && p->sync_payload > SEND_BF16)
         complain(checking, "sync.payload", "with sync.every = 1 and sync.outer = none gradients are averaged in every step; they "
                  "travel as fp32 or bf16 (sync.payload)");
 }

@@ -14,6 +14,8 @@ static uint64_t cut_bytes(const struct profile *profile, int before)
 uint64_t plan_set_bytes(const struct profile *profile, const struct plan_stage *stage)
 {
     uint64_t bytes = 4 * stage->trained + stage->optimizer_bytes + STATE_BYTES + plan_saved_waiting(profile);
+    if (profile->replicas > 1 && !plan_averages_gradients(profile)) /* common copy, momentum; errors and bases, where there are some */
+        bytes += 8 * stage->trained + (profile->sync_payload == SEND_POWERSGD || profile->sync_table == TABLE_TOUCHED ? 5 * stage->trained : 0);
     if (stage->stage > 0)
         bytes += cut_bytes(profile, stage->first_layer);
     if (stage->stage + 1 < profile->stages)

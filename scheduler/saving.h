@@ -18,6 +18,7 @@ struct saving { /* of one step, in the making */
     int replica;   /* whose, when it is of one alone */
     int said;      /* processes that said something of it */
     bool failed;   /* one of them could not */
+    bool all;      /* it is of all replicas */
     bool complete; /* the manifest is there */
     bool has[PROFILE_MAX_STAGES]; /* by the number of the process in the plan */
     struct wire_saved files[PROFILE_MAX_STAGES];

@@ -12,17 +12,11 @@
 #include "ssh/base/clock.h"
 #include "ssh/base/text.h"
 
-static bool is_of_all(const struct run *run, uint64_t step)
-{
-    uint64_t every = (uint64_t)run->profile.checkpoint_every;
-    return run->plan.replicas == 1 || (every && step % every == 0 && step < run->record->state.row.steps);
-}
-
 /* Those that have left write nothing. */
 static bool is_awaited(const struct run *run, const struct saving *set, int process)
 {
     int replica = run->plan.stages[process].replica;
-    return is_of_all(run, set->step) ? !leaving_has_left(run, replica) : replica == set->replica;
+    return set->all ? !leaving_has_left(run, replica) : replica == set->replica;
 }
 
 static bool all_said(const struct run *run, const struct saving *set)
@@ -112,13 +106,13 @@ int sets_saved(struct run *run, struct process *process, const void *payload, st
     if (leaving_has_left(run, process->stage->replica) || (run->saving.complete && saved->step < run->saving.step))
         return 0;
     struct saving *set = making_of(run, saved->step);
-    bool known = set->said && set->step == saved->step, same = is_of_all(run, saved->step) || set->replica == process->stage->replica;
+    bool known = set->said && set->step == saved->step, same = (set->all && saved->all) || set->replica == process->stage->replica;
     if (known && (set->complete || (same && set->has[index] && !all_said(run, set))))
         return 0; /* said again */
     if (!known && set->step > saved->step)
         return 0; /* old news */
     if (!known || !same || all_said(run, set)) /* also of a step that failed, or whose replica died meanwhile: another try */
-        *set = (struct saving){.step = saved->step, .replica = process->stage->replica};
+        *set = (struct saving){.step = saved->step, .replica = process->stage->replica, .all = saved->all};
     set->has[index] = true;
     set->files[index] = *saved;
     set->said++;

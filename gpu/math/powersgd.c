@@ -285,6 +285,12 @@ void powersgd_drop(struct powersgd *p)
     p->begun = false;
 }
 
+void powersgd_set_error(struct powersgd *p, const float *error)
+{
+    BUG_IF(p->begun);
+    memcpy(p->error, error, (size_t)(p->settings.rows * p->settings.columns) * sizeof *error);
+}
+
 const float *powersgd_error(const struct powersgd *p)
 {
     return p->error;

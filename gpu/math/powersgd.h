@@ -56,6 +56,7 @@ void powersgd_drop(struct powersgd *powersgd); /* the round failed, in whatever 
 void powersgd_set_rank(struct powersgd *powersgd, int64_t rank);
 
 const float *powersgd_error(const struct powersgd *powersgd);
+void powersgd_set_error(struct powersgd *powersgd, const float *error); /* between two rounds */
 /* Of who joins late: [powersgd_basis_count] floats and the number of rounds; its error is zero. */
 int64_t powersgd_basis_count(const struct powersgd *powersgd);
 int64_t powersgd_rank(const struct powersgd *powersgd); /* that is used; set it before powersgd_join */

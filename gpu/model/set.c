@@ -69,6 +69,12 @@ static bool read_hash(const json_t *value, uint64_t *hash)
     return true;
 }
 
+/* A set of all replicas has the same weights several times. */
+static bool is_of_other_replica(const json_t *files, const json_t *row)
+{
+    return json_integer_value(json_object_get(row, "replica")) != json_integer_value(json_object_get(json_array_get(files, 0), "replica"));
+}
+
 static int read_file_row(struct set *set, const json_t *row, struct why *why)
 {
     const char *name = json_string_value(json_object_get(row, "file"));
@@ -102,7 +108,7 @@ static int read_manifest(struct set *set, const json_t *json, struct why *why)
     set->resumes = json_is_string(live);
     set->files = mem_array(json_array_size(files), sizeof *set->files);
     json_array_foreach(files, index, row) {
-        if (!err)
+        if (!err && (set->whole || !is_of_other_replica(files, row)))
             err = read_file_row(set, row, why);
     }
     return err;
@@ -118,6 +124,7 @@ static int open_set(const char *folder, uint64_t run_id, bool elsewhere, struct 
     struct set *new = mem_new(sizeof *new);
     new->folder = mem_text(folder);
     new->elsewhere = elsewhere;
+    new->whole = !run_id;
     err = read_manifest(new, json, why);
     json_decref(json);
     if (!err && run_id && new->run_id != run_id)

@@ -19,6 +19,7 @@ struct set {
     char *settings; /* NAME=VALUE lines of the run's profile */
     char *live;     /* those that were others at that step, by 'kedge set' */
     bool elsewhere; /* files that are not here may be on other hosts */
+    bool whole;     /* files are those of all replicas, not of one alone */
     bool resumes;   /* it has what training goes on from, not weights alone */
     char **files;   /* paths */
     size_t count;

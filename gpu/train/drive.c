@@ -264,28 +264,51 @@ static void stamp_evaluation(const struct compute *compute, struct wire_stamp *s
     stamp->micro_batches = (uint16_t)((profile->validation_windows + profile->micro_batch - 1) / profile->micro_batch);
 }
 
+/* Which steps are followed by a set of all replicas is a function of the step. */
+static bool set_is_due(const struct compute *compute)
+{
+    const struct drive *drive = &compute->drive;
+    return drive->set_due && !drive->held && drive->next < drive->last && siblings_are_still(compute, drive->next - 1);
+}
+
+static void note_set(struct compute *compute)
+{
+    struct drive *drive = &compute->drive;
+    uint64_t every = (uint64_t)compute->settings.profile.checkpoint_every, trained = drive->next - 1;
+    if (every && trained && trained % every == 0 && drive->noted != drive->next)
+        drive->set_due = true;
+    drive->noted = drive->next;
+}
+
 /* By order, also while it holds; every checkpoint.every steps; and the last weights before the end, of the replica that people take home. */
 static bool saving_is_due(const struct compute *compute)
 {
     const struct drive *drive = &compute->drive;
-    uint64_t every = (uint64_t)compute->settings.profile.checkpoint_every, trained = drive->next - 1;
     if (drive->save_wanted && drive->next > drive->save_from)
         return true;
-    if (every && trained && trained % every == 0 && drive->saved != drive->next && !drive->held)
+    if (set_is_due(compute))
         return true;
     return !drive->held && drive->next >= drive->last && drive->saved != drive->next && siblings_is_lowest(compute);
+}
+
+static void stamp_set(const struct compute *compute, struct wire_stamp *stamp)
+{
+    stamp->kind = STAMP_SAVE;
+    stamp->capture = set_is_due(compute);
 }
 
 bool drive_next(struct compute *compute, struct wire_stamp *stamp, uint64_t *step)
 {
     struct drive *drive = &compute->drive;
+    if (drive->started)
+        note_set(compute);
     if (!drive->started || ((drive->finished || drive->held) && !saving_is_due(compute)))
         return false; /* also when it is done: the replica that was to write the last weights may have died over it */
     bool apply = compute->optimizer.owed && drive->finite;
     *stamp = (struct wire_stamp){.clip_scale = drive_clip_scale(compute), .apply = apply};
     *step = drive->next - 1;
     if (saving_is_due(compute) && (drive->held || !evaluation_is_due(compute)))
-        stamp->kind = STAMP_SAVE;
+        stamp_set(compute, stamp);
     else if (evaluation_is_due(compute))
         stamp_evaluation(compute, stamp);
     else if (calibration_is_due(compute))
@@ -325,6 +348,7 @@ void drive_judge(struct compute *compute)
     if (pass->stamp.kind == STAMP_SAVE) {
         drive->saved = drive->next;
         drive->save_wanted = false;
+        drive->set_due &= !pass->stamp.capture;
         return;
     }
     if (pass->stamp.kind == STAMP_CALIBRATE) {

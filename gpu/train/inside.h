@@ -46,6 +46,8 @@ struct drive {
     bool started, held, finished, evaluated; /* evaluated: the model of step next − 1 */
     bool resumed;                            /* from a set, which says whether it is evaluated */
     bool save_wanted;                        /* by order, when save_from steps are trained */
+    bool set_due;                            /* checkpoint.every steps are trained: as soon as no exchange is under way */
+    uint64_t noted;                          /* `next` when that was looked at last */
     uint64_t save_from, saved;               /* saved: `next` when the weights were written last; 0 = never */
     uint64_t next, last;                     /* training steps next … last − 1 are to do */
     uint64_t newest;                         /* training step whose verdict is below; 0 = none */
@@ -199,6 +201,11 @@ int siblings_after_step(struct compute *compute, uint64_t step);
 int siblings_average(struct compute *compute);
 /* Of the step just trained; where gradients are averaged: the mean of the replicas. */
 double siblings_targets(const struct compute *compute);
+/* siblings_save.c: for checkpoint sets. Is no exchange under way after this step? */
+bool siblings_are_still(const struct compute *compute, uint64_t step);
+size_t siblings_save_bytes(const struct compute *compute); /* 0: there is nothing */
+void siblings_save(const struct compute *compute, uint8_t *out);
+int siblings_resume(struct compute *compute, uint64_t step, const uint8_t *bytes, size_t count, struct why *why);
 bool siblings_is_lowest(const struct compute *compute); /* of the replicas that take part */
 /* agree.c: is this a setting that replicas change together? And what first stages stamp of them. */
 bool agree_takes(const struct compute *compute, const char *name);

@@ -28,7 +28,7 @@ enum word { WORD_FORMAT, WORD_STEP, WORD_APPLIED, WORD_SKIPPED, WORD_TOKENS, WOR
             WORD_DENSE, WORDS };
 
 static const char state_name[] = "kedge.state", up_name[] = "kedge.boundary_up", down_name[] = "kedge.boundary_down",
-                  waiting_name[] = "kedge.boundary_waiting";
+                  waiting_name[] = "kedge.boundary_waiting", siblings_name[] = "kedge.siblings";
 
 /* ---- what is in it beside weights and moments ---- */
 
@@ -85,6 +85,8 @@ static void collect(struct compute *compute, uint64_t step, struct content *cont
     add_boundary(content, up_name, &compute->up);
     add_boundary(content, down_name, &compute->down);
     measures_save(compute, add_block(content, waiting_name, measures_save_bytes(compute)));
+    if (siblings_save_bytes(compute))
+        siblings_save(compute, add_block(content, siblings_name, siblings_save_bytes(compute)));
 }
 
 static void release(struct content *content)
@@ -150,7 +152,7 @@ void save_set(struct compute *compute)
     uint64_t began_ns = clock_now_ns();
     save_look(compute, true);
     atomic_store(&saver->written, false);
-    saver->saved = (struct wire_saved){.step = compute->pass.step};
+    saver->saved = (struct wire_saved){.step = compute->pass.step, .all = compute->pass.stamp.capture};
     saver->why = (struct why){0};
     snprintf(saver->saved.file, sizeof saver->saved.file, "%.40s.safetensors", compute->settings.name);
     saver->err = copy(compute, &saver->why);
@@ -172,6 +174,7 @@ static size_t most_bytes(struct compute *compute)
         {up_name, NULL, compute->up.codec ? codec_save_bytes(&compute->up.settings) : 0},
         {down_name, NULL, compute->down.codec ? codec_save_bytes(&compute->down.settings) : 0},
         {waiting_name, NULL, measures_save_most(compute)},
+        {siblings_name, NULL, siblings_save_bytes(compute)},
     };
     return stage_save_bytes(compute->model, blocks, sizeof blocks / sizeof *blocks);
 }
@@ -224,7 +227,7 @@ static void take_words(struct compute *compute, const uint64_t words[WORDS])
     compute->drive.resumed = true;
     compute->drive.evaluated = words[WORD_EVALUATED];
     compute->drive.bad_in_row = (int)words[WORD_BAD_IN_ROW];
-    compute->drive.saved = words[WORD_STEP] + 1;
+    compute->drive.saved = compute->drive.noted = words[WORD_STEP] + 1;
     measures->calibrated = (uint32_t)words[WORD_CALIBRATED];
     measures->named = (uint32_t)words[WORD_NAMED];
     measures->dense = words[WORD_DENSE];
@@ -248,6 +251,14 @@ static int resume_waiting(struct compute *compute, const struct safetensors *fil
     return err ? err : measures_restore(compute, bytes, count, why);
 }
 
+static int resume_siblings(struct compute *compute, const struct safetensors *file, uint64_t step, struct why *why)
+{
+    const uint8_t *bytes;
+    size_t count = siblings_save_bytes(compute);
+    int err = count ? safetensors_raw(file, siblings_name, count, &bytes, why) : 0;
+    return !count || err ? err : siblings_resume(compute, step, bytes, count, why);
+}
+
 static int resume_from(struct compute *compute, const char *path, uint64_t step, struct why *why)
 {
     struct safetensors *file = NULL;
@@ -268,6 +279,8 @@ static int resume_from(struct compute *compute, const char *path, uint64_t step,
         err = resume_boundary(file, down_name, &compute->down, &own);
     if (!err)
         err = resume_waiting(compute, file, &own);
+    if (!err)
+        err = resume_siblings(compute, file, step, &own);
     if (!err)
         take_words(compute, words);
     safetensors_close(file);

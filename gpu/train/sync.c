@@ -265,6 +265,65 @@ int sync_state_put(struct sync *sync, int fragment, const uint8_t *bytes, size_t
     return 0;
 }
 
+/* ---- on disk ---- */
+
+static const float *error_of(const struct tensor *tensor)
+{
+    return tensor->powersgd ? powersgd_error(tensor->powersgd) : tensor->error;
+}
+
+size_t sync_save_bytes(const struct sync *sync)
+{
+    size_t bytes = 0;
+    for (int f = 0; f < sync->settings.fragments; f++)
+        bytes += sync_state_bytes(sync, f);
+    for (int i = 0; i < sync->count; i++)
+        bytes += error_of(&sync->tensors[i]) ? (size_t)sync->tensors[i].count * sizeof(float) : 0;
+    return bytes;
+}
+
+void sync_save(const struct sync *sync, uint8_t *out)
+{
+    for (int f = 0; f < sync->settings.fragments; f++) {
+        sync_state_get(sync, f, 0, sync_state_bytes(sync, f), out);
+        out += sync_state_bytes(sync, f);
+    }
+    for (int i = 0; i < sync->count; i++) {
+        const float *error = error_of(&sync->tensors[i]);
+        size_t bytes = error ? (size_t)sync->tensors[i].count * sizeof *error : 0;
+        if (bytes)
+            memcpy(out, error, bytes);
+        out += bytes;
+    }
+}
+
+int sync_load(struct sync *sync, const uint8_t *bytes, size_t count, struct why *why)
+{
+    int err = 0;
+    if (count != sync_save_bytes(sync))
+        return why_set(why, ERR_INVALID, "what replicas have in common is saved in %zu bytes, %zu are right", count, sync_save_bytes(sync));
+    for (int f = 0; f < sync->settings.fragments && !err; f++) {
+        size_t part = sync_state_bytes(sync, f);
+        uint8_t *aligned = mem_new(part + 1);
+        memcpy(aligned, bytes, part);
+        err = sync_state_put(sync, f, aligned, part, why);
+        mem_free(aligned);
+        bytes += part;
+    }
+    for (int i = 0; i < sync->count && !err; i++) {
+        struct tensor *tensor = &sync->tensors[i];
+        size_t part = error_of(tensor) ? (size_t)tensor->count * sizeof(float) : 0;
+        if (part)
+            memcpy(sync->part, bytes, part);
+        if (part && tensor->powersgd)
+            powersgd_set_error(tensor->powersgd, sync->part);
+        else if (part)
+            memcpy(tensor->error, sync->part, part);
+        bytes += part;
+    }
+    return err;
+}
+
 /* ---- what a tensor sends in an exchange ---- */
 
 int sync_exchanges(const struct sync *sync, int fragment)

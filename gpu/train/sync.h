@@ -72,6 +72,11 @@ void sync_take(struct sync *sync, const struct sync_weights *weights); /* the lo
 /* Those tensors alone whose local values are not all finite; how many they were. */
 int sync_restore(struct sync *sync, const struct sync_weights *weights);
 
+/* ---- one that goes on from disk, between two rounds: all of the above of all fragments, and the errors ---- */
+size_t sync_save_bytes(const struct sync *sync);
+void sync_save(const struct sync *sync, uint8_t *out);
+int sync_load(struct sync *sync, const uint8_t *bytes, size_t count, struct why *why);
+
 /* ---- a round of a fragment ---- */
 /* Of every tensor from its next round on: at most the rank that it began with, less where it has fewer. */
 void sync_set_rank(struct sync *sync, int64_t rank);

@@ -68,7 +68,7 @@ static const struct wire_field event_fields[] = {
 static const struct wire_field done_fields[] = {FIELD(done, step)};
 static const struct wire_field save_fields[] = {FIELD(save, from_step)};
 static const struct wire_field saved_fields[] = {
-    FIELD(saved, step), FIELD(saved, bytes), FIELD(saved, hash), FIELD(saved, held_ns), FIELD(saved, elapsed_ns), FIELD(saved, file),
+    FIELD(saved, step), FIELD(saved, bytes), FIELD(saved, hash), FLAG(saved, all), FIELD(saved, held_ns), FIELD(saved, elapsed_ns), FIELD(saved, file),
     FIELD(saved, reason),
 };
 static const struct wire_field kept_fields[] = {FIELD(kept, from_step)};
@@ -270,7 +270,7 @@ static const struct wire_message messages[] = {
     ROW(EVENT, event, "W→S, A→S", LANE_CONTROL, 9 + NAME_BYTES + TEXT_BYTES),
     ROW(DONE, done, "W→S", LANE_CONTROL, 8),
     ROW(SAVE, save, "S→W", LANE_CONTROL, 8),
-    ROW(SAVED, saved, "W→S", LANE_CONTROL, 40 + NAME_BYTES + TEXT_BYTES),
+    ROW(SAVED, saved, "W→S", LANE_CONTROL, 41 + NAME_BYTES + TEXT_BYTES),
     ROW(KEPT, kept, "S→W", LANE_CONTROL, 8),
 
     ROW(KNOB, knob, "S→W", LANE_CONTROL, 16 + 2 * NAME_BYTES),

@@ -19,7 +19,7 @@
 #include "ssh/base/buf.h"
 #include "ssh/base/why.h"
 
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 #define WIRE_RECORD " (record)" /* ends hello.program of a bridge that serves a journal: no scheduler lives */
 #define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
 #define WIRE_ADDRESS 128 /* longest HOST:PORT */
@@ -236,6 +236,7 @@ struct wire_save {
 struct wire_saved {
     uint64_t step;          /* trained before */
     uint64_t bytes, hash;   /* of the file (ssh/base/hash.h) */
+    uint8_t all;            /* 1: all replicas write one after this step; 0: this one alone */
     uint64_t held_ns, elapsed_ns; /* how long training stood still for it; until it was durable */
     char file[WIRE_NAME];   /* its name in checkpoint/STEP/ of the run's folder */
     char reason[WIRE_TEXT]; /* why there is none; "" = it is there, whole and durable */
@@ -282,7 +283,8 @@ struct wire_stamp {
     uint16_t join_replica; /* the newest one that was let in: what is sent after steps >= join_step needs it, too */
     uint32_t join_life;    /* its incarnation; 0 = nobody was */
     uint64_t join_step;
-    uint8_t capture;       /* TRAIN: keep the weights that this step begins with, as the snapshot of this number */
+    uint8_t capture;       /* TRAIN: keep the weights that this step begins with, as the snapshot of this number;
+                              SAVE: all replicas write a set after this step */
     uint64_t basis;        /* version of the anchor's directions that correct this step's gradient; 0 = none */
     float mix;             /* how much of the corrected gradient is taken; 0 = none of it */
 };

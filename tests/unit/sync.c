@@ -397,12 +397,47 @@ static void test_join(void **state)
     }
 }
 
+/* What goes to disk is all there is: another one of the same weights sends the same bytes in the next rounds, errors included. */
+static void test_on_disk(void **state)
+{
+    (void)state;
+    struct world *world = world_new(3, false);
+    struct replica *left = &world->each[0];
+    struct replica *other = mem_new(sizeof *other);
+    struct sync_settings settings = {.fragments = 3};
+    struct why why = {0};
+    for (int round = 0; round < 7; round++) {
+        wander(world);
+        contribute(world, round % 3, 0);
+        assert_int_equal(exchange(world, round % 3, 0), 0);
+    }
+    size_t bytes = sync_save_bytes(left->sync);
+    uint8_t *saved = mem_new(bytes), *sent = mem_array(8 * FLOATS, 4);
+    sync_save(left->sync, saved);
+    memcpy(other->weights, left->weights, sizeof other->weights);
+    assert_int_equal(sync_new(&settings, mixed, TENSORS, &other->sync, &why), 0);
+    assert_int_equal(sync_load(other->sync, saved, bytes - 1, &why), ERR_INVALID);
+    assert_int_equal(sync_load(other->sync, saved, bytes, &why), 0);
+    for (int f = 0; f < 3; f++) {
+        struct sync_weights ours = weights_of(left), theirs = weights_of(other);
+        size_t count = sync_contribute(left->sync, f, 0, &ours, left->bytes);
+        assert_int_equal(sync_contribute(other->sync, f, 0, &theirs, sent), count);
+        assert_memory_equal(sent, left->bytes, count);
+    }
+    sync_free(other->sync);
+    mem_free(other);
+    mem_free(saved);
+    mem_free(sent);
+    world_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),                    cmocka_unit_test(test_mean), cmocka_unit_test(test_bad_rounds),
         cmocka_unit_test(test_failed_round_leaves_no_trace), cmocka_unit_test(test_end),
         cmocka_unit_test(test_not_finite),                   cmocka_unit_test(test_join),
+        cmocka_unit_test(test_on_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

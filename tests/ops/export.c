@@ -21,7 +21,7 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/backend.h"
-#include "tests/helpers/place.h"
+#include "tests/helpers/placed.h"
 
 #define FIXTURES "tests/ops/fixtures/families"
 
@@ -29,8 +29,6 @@ static const char *const families[] = {"llama2", "llama3", "llama-linear", "mist
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static struct backend cpu;
-static struct place place;
-
 static struct stage *stage_of(const struct model_shape *model, int64_t first, int64_t layers)
 {
     struct stage_shape shape = {.model = *model, .first_layer = first, .layers = layers, .first = first == 0,
@@ -217,26 +215,11 @@ static void a_full_disk_spoils_nothing(void **state)
     mem_free((void *)(uintptr_t)pattern);
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_goes_out_comes_in), TEST(an_untied_model_says_so), TEST(what_is_there_stays), TEST(narrow_values_are_rounded),
-        TEST(a_full_disk_spoils_nothing),
+        placed_test(what_goes_out_comes_in), placed_test(an_untied_model_says_so), placed_test(what_is_there_stays),
+        placed_test(narrow_values_are_rounded), placed_test(a_full_disk_spoils_nothing),
     };
     backend_open(&cpu, 1);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

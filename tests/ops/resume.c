@@ -19,13 +19,11 @@
 #include "ssh/base/mem.h"
 #include "tests/helpers/backend.h"
 #include "tests/helpers/dice.h"
-#include "tests/helpers/place.h"
+#include "tests/helpers/placed.h"
 
 enum { TOKENS = 8, LAYERS = 3 };
 
 static struct backend cpu;
-static struct place place;
-
 static struct stage_shape shape_of(enum stage_moments moments, int64_t still)
 {
     return (struct stage_shape){.model = {.hidden = 32, .layers = LAYERS + 1, .heads = 2, .kv_heads = 1, .ffn = 48, .vocabulary = 40, .head_width = 16,
@@ -221,24 +219,11 @@ static void statistics_go_on(void **state)
     mem_free(again);
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(steps_go_on), TEST(another_stage_is_refused), TEST(statistics_go_on)};
+    const struct CMUnitTest tests[] = {
+        placed_test(steps_go_on), placed_test(another_stage_is_refused), placed_test(statistics_go_on),
+    };
     backend_open(&cpu, 1);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     backend_close(&cpu);

@@ -11,13 +11,11 @@
 
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
-#include "tests/helpers/place.h"
+#include "tests/helpers/placed.h"
 
 #define SIZES                                                                                                               \
     "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":256"
 #define LLAMA "\"model_type\":\"llama\"," SIZES
-
-static struct place place;
 
 static void write_file(const char *name, const char *text, size_t bytes)
 {
@@ -220,26 +218,11 @@ static void hostile_indexes_are_refused(void **state)
     }
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(shapes_are_read),        TEST(families_have_their_defaults), TEST(what_is_not_supported_is_named), TEST(missing_files_are_named),
-        TEST(one_file_or_many),       TEST(hostile_indexes_are_refused),
+        placed_test(shapes_are_read), placed_test(families_have_their_defaults), placed_test(what_is_not_supported_is_named),
+        placed_test(missing_files_are_named), placed_test(one_file_or_many), placed_test(hostile_indexes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,7 @@
 #include "ssh/base/mem.h"
 #include "tests/helpers/bug.h"
 #include "tests/helpers/dice.h"
-#include "tests/helpers/place.h"
-
-static struct place place;
+#include "tests/helpers/placed.h"
 
 static void write_file(const char *name, const void *text, size_t bytes)
 {
@@ -239,27 +237,12 @@ static void too_little_text_is_refused_with_numbers(void **state)
     data_close(data);
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(files_are_sorted_and_linked_ones_count_once), TEST(what_cannot_be_read_is_named),
-        TEST(the_cut_is_moved_to_the_end_of_a_near_file),  TEST(windows_are_pure_and_sides_are_apart),
-        TEST(every_number_of_a_window_counts),             TEST(too_little_text_is_refused_with_numbers),
+        placed_test(files_are_sorted_and_linked_ones_count_once), placed_test(what_cannot_be_read_is_named),
+        placed_test(the_cut_is_moved_to_the_end_of_a_near_file), placed_test(windows_are_pure_and_sides_are_apart),
+        placed_test(every_number_of_a_window_counts), placed_test(too_little_text_is_refused_with_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

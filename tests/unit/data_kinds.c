@@ -15,11 +15,9 @@
 #include "gpu/model/tokenise.h"
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
-#include "tests/helpers/place.h"
+#include "tests/helpers/placed.h"
 
 #define TOKENS 16
-
-static struct place place;
 
 static void put(const char *name, const void *text, size_t bytes)
 {
@@ -201,23 +199,10 @@ static void test_refusals(void **state)
     mem_free(both);
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_epochs), TEST(test_prepared_is_the_same), TEST(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        placed_test(test_epochs), placed_test(test_prepared_is_the_same), placed_test(test_refusals),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,9 +16,7 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/dice.h"
-#include "tests/helpers/place.h"
-
-static struct place place;
+#include "tests/helpers/placed.h"
 
 static void put(const char *name, const void *bytes, size_t count)
 {
@@ -251,24 +249,11 @@ static void test_lists(void **state)
     }
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_nanogpt_and_llmc), TEST(test_shards_come_back),
-                                       TEST(test_unfinished_leaves_nothing), TEST(test_damage_is_found), TEST(test_lists)};
+    const struct CMUnitTest tests[] = {
+        placed_test(test_nanogpt_and_llmc), placed_test(test_shards_come_back), placed_test(test_unfinished_leaves_nothing),
+        placed_test(test_damage_is_found), placed_test(test_lists),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,7 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/dice.h"
-#include "tests/helpers/place.h"
-
-static struct place place;
+#include "tests/helpers/placed.h"
 
 struct taken {
     struct token_list ids;
@@ -249,24 +247,11 @@ static void test_stops(void **state)
     tokenizer_close(tokenizer);
 }
 
-static int place_up(void **state)
-{
-    (void)state;
-    return place_init(&place);
-}
-
-static int place_down(void **state)
-{
-    (void)state;
-    place_clear(&place);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_up, place_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_blocks_are_one_text), TEST(test_lines_and_marks), TEST(test_bad_lines),
-                                       TEST(test_too_long_lines), TEST(test_stops)};
+    const struct CMUnitTest tests[] = {
+        placed_test(test_blocks_are_one_text), placed_test(test_lines_and_marks), placed_test(test_bad_lines),
+        placed_test(test_too_long_lines), placed_test(test_stops),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,23 +13,7 @@
 #include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 #include "tests/helpers/place.h"
-#include "tests/helpers/world.h"
-
-static struct world world;
-
-static int up(void **state)
-{
-    (void)state;
-    world_init(&world);
-    return 0;
-}
-
-static int down(void **state)
-{
-    (void)state;
-    world_clear(&world);
-    return 0;
-}
+#include "tests/helpers/worlds.h"
 
 static struct wire_saved saved_of(int stage, uint64_t step, const char *reason)
 {
@@ -158,13 +142,11 @@ static void the_newest_two_stay(void **state)
     mem_free(saving);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(all_stages_make_a_set_once),       TEST(one_that_could_not_makes_none), TEST(what_nobody_asked_for_is_refused),
-        TEST(orders_reach_the_first_stage),     TEST(the_newest_two_stay),
+        worlds_test(all_stages_make_a_set_once),       worlds_test(one_that_could_not_makes_none), worlds_test(what_nobody_asked_for_is_refused),
+        worlds_test(orders_reach_the_first_stage),     worlds_test(the_newest_two_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,12 +14,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-en
 /* Bits of |v| of the largest value: bits of non-negative floats are ordered as the floats are, and what is not finite is above. */
 static uint32_t largest_bits(const float *values, int64_t count)
 {
-    uint32_t largest = 0;
+    int32_t largest = 0; /* signed: SSE2 compares no other */
     for (int64_t i = 0; i < count; i++) {
-        uint32_t bits = half_bits_of(values[i]) & 0x7FFFFFFFu;
+        int32_t bits = (int32_t)(half_bits_of(values[i]) & 0x7FFFFFFFu);
         largest = bits > largest ? bits : largest;
     }
-    return largest;
+    return (uint32_t)largest;
 }
 
 bool payload_finite(const float *values, int64_t count)
@@ -74,6 +74,12 @@ static int8_t code_of(float value, float scale)
     return (int8_t)(half_bits_of(value / scale + 12582912.0f) - 0x4B400000u);
 }
 
+static void codes_of(const float *values, int64_t count, float scale, uint8_t *codes)
+{
+    for (int64_t i = 0; i < count; i++)
+        codes[i] = (uint8_t)code_of(values[i], scale);
+}
+
 static bool scale_is_empty(uint16_t scale)
 {
     return scale == 0 || scale == HALF_NAN;
@@ -84,8 +90,10 @@ static uint8_t *encode_row8(const float *values, int64_t columns, uint8_t *out)
     uint16_t scale = row_scale(values, columns, 127);
     half_put(out, scale);
     out += 2;
-    for (int64_t i = 0; i < columns; i++)
-        out[i] = scale_is_empty(scale) ? 0 : (uint8_t)code_of(values[i], half_to_float(scale));
+    if (scale_is_empty(scale))
+        memset(out, 0, (size_t)columns);
+    else
+        codes_of(values, columns, half_to_float(scale), out);
     return out + columns;
 }
 
@@ -123,6 +131,19 @@ static unsigned get_nibble(const uint8_t *in, int64_t index)
     return in[index / 2] >> (index % 2 ? 4 : 0) & 15;
 }
 
+/* By blocks whose codes lie in bytes between: loops over a block become vectors, nibbles alone do not. */
+static void codes4_of(const float *values, int64_t columns, float scale, uint8_t *out)
+{
+    uint8_t codes[PAYLOAD_BLOCK + 1];
+    for (int64_t begin = 0; begin < columns; begin += PAYLOAD_BLOCK, out += PAYLOAD_BLOCK / 2) {
+        int64_t count = columns - begin < PAYLOAD_BLOCK ? columns - begin : PAYLOAD_BLOCK;
+        codes_of(values + begin, count, scale, codes);
+        codes[count] = 0;
+        for (int64_t i = 0; i < (count + 1) / 2; i++)
+            out[i] = (uint8_t)((codes[2 * i] & 15) | codes[2 * i + 1] << 4);
+    }
+}
+
 static size_t encode_int4(const float *values, int64_t rows, int64_t columns, uint8_t *out)
 {
     uint8_t *at = out;
@@ -130,11 +151,18 @@ static size_t encode_int4(const float *values, int64_t rows, int64_t columns, ui
         uint16_t scale = row_scale(values, columns, 7);
         half_put(at, scale);
         at += 2;
-        for (int64_t i = 0; i < columns; i++)
-            put_nibble(at, i, scale_is_empty(scale) ? 0 : (unsigned)code_of(values[i], half_to_float(scale)));
+        if (scale_is_empty(scale))
+            memset(at, 0, (size_t)(columns + 1) / 2);
+        else
+            codes4_of(values, columns, half_to_float(scale), at);
         at += (columns + 1) / 2;
     }
     return (size_t)(at - out);
+}
+
+static float value4_of(int nibble, float scale)
+{
+    return (float)((nibble ^ 8) - 8) * scale;
 }
 
 static void decode_int4(const uint8_t *in, int64_t rows, int64_t columns, float *values)
@@ -142,8 +170,12 @@ static void decode_int4(const uint8_t *in, int64_t rows, int64_t columns, float 
     for (int64_t r = 0; r < rows; r++, values += columns) {
         float scale = half_to_float(half_get(in));
         in += 2;
-        for (int64_t i = 0; i < columns; i++)
-            values[i] = (float)((int)(get_nibble(in, i) ^ 8) - 8) * scale;
+        for (int64_t i = 0; i < columns / 2; i++) {
+            values[2 * i] = value4_of(in[i] & 15, scale);
+            values[2 * i + 1] = value4_of(in[i] >> 4, scale);
+        }
+        if (columns % 2)
+            values[columns - 1] = value4_of(in[columns / 2] & 15, scale);
         in += (columns + 1) / 2;
     }
 }
@@ -154,10 +186,9 @@ static void decode_int4(const uint8_t *in, int64_t rows, int64_t columns, float 
 static unsigned e3m0_code(float value, float scale)
 {
     float share = fabsf(value) / scale;
-    unsigned exponent = share >= 0x1p-7f;
-    for (float least = 0x1.8p-6f; exponent && exponent < 7 && share >= least; least *= 2)
-        exponent++;
-    return exponent | (exponent && value < 0 ? 8u : 0);
+    int32_t exponent = (int32_t)((half_bits_of(share) + 0x400000u) >> 23) - 127 + 7; /* half the mantissa on top: rounded up from 1.5 */
+    exponent = exponent > 7 ? 7 : exponent < 1 ? 1 : exponent;
+    return share < 0x1p-7f ? 0 : (unsigned)exponent | (value < 0 ? 8u : 0);
 }
 
 static float e3m0_value(unsigned code, float scale)
@@ -238,9 +269,10 @@ static const struct {
     const char *name;
     size_t (*encode)(const float *values, int64_t rows, int64_t columns, uint8_t *out);
     void (*decode)(const uint8_t *in, int64_t rows, int64_t columns, float *values); /* NULL: its length is not known beforehand */
+    float most_code; /* |code| at most, of kinds with one scale, in front, per row; 0: others */
 } kinds[PAYLOAD_KINDS] = {
     [PAYLOAD_FP32] = {"fp32", encode_fp32, decode_fp32}, [PAYLOAD_BF16] = {"bf16", encode_bf16, decode_bf16},
-    [PAYLOAD_INT8] = {"int8", encode_int8, decode_int8}, [PAYLOAD_INT4] = {"int4", encode_int4, decode_int4},
+    [PAYLOAD_INT8] = {"int8", encode_int8, decode_int8, 128}, [PAYLOAD_INT4] = {"int4", encode_int4, decode_int4, 8},
     [PAYLOAD_E3M0] = {"e3m0", encode_e3m0, decode_e3m0}, [PAYLOAD_ROWS] = {"rows", encode_rows, NULL},
 };
 
@@ -281,4 +313,25 @@ int64_t payload_decode(enum payload_kind kind, const uint8_t *in, size_t most, i
                        (long long)rows, (long long)columns, needs);
     kinds[kind].decode(in, rows, columns, values);
     return (int64_t)needs;
+}
+
+static bool scales_are_finite(const uint8_t *in, int64_t rows, size_t row_bytes, float most_code)
+{
+    for (int64_t r = 0; r < rows; r++, in += row_bytes)
+        if (!isfinite(half_to_float(half_get(in)) * most_code))
+            return false;
+    return true;
+}
+
+int64_t payload_check(enum payload_kind kind, const uint8_t *in, size_t most, int64_t rows, int64_t columns, float *scratch,
+                      bool *finite, struct why *why)
+{
+    size_t needs = payload_bytes(kind, rows, columns);
+    if (kinds[kind].most_code > 0 && most >= needs) {
+        *finite = scales_are_finite(in, rows, needs / (size_t)rows, kinds[kind].most_code);
+        return (int64_t)needs;
+    }
+    int64_t took = payload_decode(kind, in, most, rows, columns, scratch, why);
+    *finite = took >= 0 && payload_finite(scratch, rows * columns);
+    return took;
 }

@@ -11,8 +11,8 @@
  *   rows         of a table of which only some rows were touched: a bit per row, then int8 rows of those whose largest value is at
  *                least 1/256 of the table's largest. The only kind whose length depends on the values
  *
- * A row or block with a value that is not finite gets the scale NaN and decodes to NaN. Who must not take such values asks
- * payload_decode's caller to look (payload_finite).
+ * A row or block with a value that is not finite gets the scale NaN and decodes to NaN. Who must not take such values looks first
+ * (payload_check).
  */
 #ifndef KEDGE_MATH_PAYLOAD_H
 #define KEDGE_MATH_PAYLOAD_H
@@ -36,5 +36,8 @@ size_t payload_encode(enum payload_kind kind, const float *values, int64_t rows,
 int64_t payload_decode(enum payload_kind kind, const uint8_t *in, size_t most, int64_t rows, int64_t columns, float *values,
                        struct why *why);
 bool payload_finite(const float *values, int64_t count);
+/* As payload_decode, only to learn whether all values are finite: of int8 and int4 the scales tell. `scratch`: rows × columns. */
+int64_t payload_check(enum payload_kind kind, const uint8_t *in, size_t most, int64_t rows, int64_t columns, float *scratch,
+                      bool *finite, struct why *why);
 
 #endif

@@ -85,7 +85,7 @@ int delta_decode(const uint8_t *in, size_t bytes, const uint16_t *base, uint64_t
         uint16_t code = (uint16_t)(scratch[at] | scratch[count + at] << 8);
         words[i] = base ? (uint16_t)(base[i] + unfold(code)) : code;
     }
-    uint64_t made = hash_bytes(words, 2 * count);
+    uint64_t made = hash_block(words, 2 * count);
     if (made != hash)
         return why_set(why, ERR_INVALID, "a chunk made words of hash %016" PRIx64 " in place of %016" PRIx64, made, hash);
     return 0;

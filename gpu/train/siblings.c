@@ -356,11 +356,11 @@ static int finish_round(struct compute *compute, struct flight *flight, uint64_t
         err = take_exchange(compute, flight);
     if (err)
         return err;
-    if (!flight->failed)
-        sync_merge(siblings->sync, flight->is.fragment, siblings->outer.alpha, &weights);
+    uint64_t hash = flight->failed ? sync_hash(siblings->sync, flight->is.fragment)
+                                   : sync_merge(siblings->sync, flight->is.fragment, siblings->outer.alpha, &weights);
     struct wire_outer outer = {.round = flight->is.round, .step = step, .fragment = (uint16_t)flight->is.fragment,
                                .skipped = flight->failed, .contributors = (uint16_t)flight->contributors,
-                               .hash = sync_hash(siblings->sync, flight->is.fragment), .sent_bytes = flight->own.total};
+                               .hash = hash, .sent_bytes = flight->own.total};
     siblings->ended[outer.fragment].round = outer.round;
     siblings->ended[outer.fragment].hash = outer.hash;
     if (!flight->foreign)

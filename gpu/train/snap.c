@@ -90,7 +90,7 @@ static struct snap_piece make_chunk(struct snap *snap, uint64_t index, bool whol
     uint64_t count = delta_count(snap->words, index), first = index * WIRE_CHUNK_WORDS;
     const uint16_t *words = snap->now.words + first, *base = whole ? NULL : snap->base.words + first;
     size_t bytes = delta_encode(words, base, count, snap->scratch, snap->coded);
-    snap->hashes[index] = hash_bytes(words, 2 * count);
+    snap->hashes[index] = hash_block(words, 2 * count);
     struct wire_chunk message = {
         .version = snap->now.version,
         .chunk = (uint32_t)index,

@@ -420,10 +420,11 @@ static int check_part(struct sync *sync, int fragment, int exchange, const struc
         const struct tensor *tensor = &sync->tensors[i];
         if (!sends(sync, tensor, fragment, exchange, false, &rows, &columns))
             continue;
-        int64_t took = payload_decode(tensor->payload, part->bytes + used, part->count - used, rows, columns, sync->part, why);
+        bool finite;
+        int64_t took = payload_check(tensor->payload, part->bytes + used, part->count - used, rows, columns, sync->part, &finite, why);
         if (took < 0)
             return (int)took;
-        if (!payload_finite(sync->part, rows * columns))
+        if (!finite)
             return why_set(why, ERR_INVALID, "the contribution of replica %d is not finite (tensor %d of the stage)", part->replica, i);
         used += (size_t)took;
     }
@@ -432,7 +433,7 @@ static int check_part(struct sync *sync, int fragment, int exchange, const struc
     return 0;
 }
 
-/* The mean of a tensor's values into sync->sum, the own ones into sync->own; moves the parts on. */
+/* The mean of a tensor's values into sync->sum, the own ones, where an error is kept of them, into sync->own; moves the parts on. */
 static void take_mean(struct sync *sync, const struct tensor *tensor, struct sync_part *parts, int count, int self, int64_t rows,
                       int64_t columns)
 {
@@ -441,7 +442,7 @@ static void take_mean(struct sync *sync, const struct tensor *tensor, struct syn
         BUG_IF(took < 0);
         parts[p].bytes += took;
         parts[p].count -= (size_t)took;
-        if (parts[p].replica == self)
+        if (parts[p].replica == self && (tensor->matrix || tensor->powersgd))
             memcpy(sync->own, sync->part, (size_t)(rows * columns) * sizeof *sync->own);
         for (int64_t i = 0; i < rows * columns; i++)
             sync->sum[i] = p == 0 ? parts[p].share * sync->part[i] : sync->sum[i] + parts[p].share * sync->part[i];
@@ -495,8 +496,15 @@ void sync_drop(struct sync *sync, int fragment)
             powersgd_drop(sync->tensors[i].powersgd);
 }
 
-void sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_weights *weights)
+static uint64_t hash_tensor(const struct tensor *tensor, uint64_t hash)
 {
+    uint64_t own = hash_block(tensor->common, (size_t)tensor->count * sizeof *tensor->common);
+    return hash_add(hash, &own, sizeof own);
+}
+
+uint64_t sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_weights *weights)
+{
+    uint64_t hash = HASH_START;
     for (int i = 0; i < sync->count; i++) {
         const struct tensor *tensor = &sync->tensors[i];
         if (tensor->is.fragment != fragment)
@@ -504,7 +512,9 @@ void sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_
         weights->get(weights->arg, i, sync->part);
         outer_merge(sync->part, tensor->common, tensor->count, alpha);
         weights->set(weights->arg, i, sync->part);
+        hash = hash_tensor(tensor, hash); /* while it is in the cache */
     }
+    return hash_finish(hash);
 }
 
 uint64_t sync_hash(const struct sync *sync, int fragment)
@@ -512,7 +522,7 @@ uint64_t sync_hash(const struct sync *sync, int fragment)
     uint64_t hash = HASH_START;
     for (int i = 0; i < sync->count; i++)
         if (sync->tensors[i].is.fragment == fragment)
-            hash = hash_add(hash, sync->tensors[i].common, (size_t)sync->tensors[i].count * sizeof(float));
+            hash = hash_tensor(&sync->tensors[i], hash);
     return hash_finish(hash);
 }
 

@@ -88,7 +88,8 @@ size_t sync_contribute(struct sync *sync, int fragment, int exchange, const stru
 int sync_receive(struct sync *sync, int fragment, int exchange, const struct sync_part *parts, int count, int self,
                  const struct sync_outer *outer, struct why *why);
 void sync_drop(struct sync *sync, int fragment); /* the round failed; harmless when none is under way */
-void sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_weights *weights);
+/* The hash of the common copy, as sync_hash. */
+uint64_t sync_merge(struct sync *sync, int fragment, float alpha, const struct sync_weights *weights);
 uint64_t sync_hash(const struct sync *sync, int fragment); /* of the common copy */
 const float *sync_common(const struct sync *sync, int tensor);
 

@@ -239,6 +239,33 @@ static void tests_own_the_clock(void **state)
     assert_true(clock_wall_ms() > UINT64_C(1577836800000)); /* after 2020 */
 }
 
+/* One bit anywhere, two top bits at once, the length and the order all count; it is the same wherever the bytes lie. */
+static void hashes_of_blocks_see_every_bit(void **state)
+{
+    (void)state;
+    unsigned char bytes[200] = {0}, elsewhere[201];
+    for (size_t count = 0; count < sizeof bytes; count++) {
+        uint64_t hash = hash_block(bytes, count);
+        assert_int_not_equal(hash, hash_block(bytes, count + 1));
+        for (size_t bit = 0; bit < 8 * count; bit++) {
+            bytes[bit / 8] ^= 1u << bit % 8;
+            assert_int_not_equal(hash, hash_block(bytes, count));
+            bytes[count - 1] ^= 0x80; /* sums that only carry upwards lose two of these */
+            assert_true(bit == 8 * count - 1 || hash != hash_block(bytes, count));
+            bytes[count - 1] ^= 0x80;
+            bytes[bit / 8] ^= 1u << bit % 8;
+        }
+    }
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 37);
+    memcpy(elsewhere + 1, bytes, sizeof bytes);
+    assert_int_equal(hash_block(bytes, sizeof bytes), hash_block(elsewhere + 1, sizeof bytes));
+    memcpy(elsewhere, bytes + 8, 8);
+    memcpy(elsewhere + 8, bytes, 8);
+    memcpy(elsewhere + 16, bytes + 16, sizeof bytes - 16);
+    assert_int_not_equal(hash_block(bytes, sizeof bytes), hash_block(elsewhere, sizeof bytes));
+}
+
 static void hashes_are_fixed_and_spread(void **state)
 {
     (void)state;
@@ -265,6 +292,7 @@ int main(void)
         cmocka_unit_test(memory_misuse_is_a_bug),
         cmocka_unit_test(tests_own_the_clock),
         cmocka_unit_test(hashes_are_fixed_and_spread),
+        cmocka_unit_test(hashes_of_blocks_see_every_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

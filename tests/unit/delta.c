@@ -26,7 +26,7 @@ static size_t there_and_back(const uint16_t *from, uint64_t count)
     size_t bytes = delta_encode(words, from, count, scratch, coded);
     assert_true(bytes <= delta_bound());
     memset(got, 0xa5, sizeof got);
-    if (delta_decode(coded, bytes, from, count, hash_bytes(words, 2 * count), scratch, got, &why) != 0)
+    if (delta_decode(coded, bytes, from, count, hash_block(words, 2 * count), scratch, got, &why) != 0)
         fail_msg("%s", why.text);
     numbers_same(got, words, (int64_t)(2 * count), "%llu words", (unsigned long long)count);
     return bytes;
@@ -73,7 +73,7 @@ static void nothing_wrong_is_taken(void **state)
     for (int i = 0; i < 1000; i++)
         base[i] = words[i] = (uint16_t)dice_below(&dice, 65536);
     words[500]++;
-    uint64_t hash = hash_bytes(words, 2000);
+    uint64_t hash = hash_block(words, 2000);
     size_t bytes = delta_encode(words, base, 1000, scratch, coded);
     assert_int_equal(delta_decode(coded, bytes, base, 1000, hash ^ 1, scratch, got, &why), ERR_INVALID);
     base[3]++; /* another base than the sender's */

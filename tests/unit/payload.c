@@ -147,6 +147,33 @@ static void test_edges(void **state)
     }
 }
 
+/* Looking without decoding sees what decoding would: what is not finite, and scales of strangers that their codes carry beyond. */
+static void test_check(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, WIDTH = 70 };
+    float x[ROWS * WIDTH], y[ROWS * WIDTH];
+    uint8_t coded[ROWS * WIDTH * sizeof(float) + 8];
+    bool finite;
+    for (int k = 0; k < PAYLOAD_KINDS; k++) {
+        enum payload_kind kind = (enum payload_kind)k;
+        for (int i = 0; i < ROWS * WIDTH; i++)
+            x[i] = (float)(i % 9 - 4);
+        int64_t bytes = (int64_t)payload_encode(kind, x, ROWS, WIDTH, coded);
+        assert_int_equal(payload_check(kind, coded, (size_t)bytes, ROWS, WIDTH, y, &finite, NULL), bytes);
+        assert_true(finite);
+        struct why why = {0};
+        assert_int_equal(payload_check(kind, coded, (size_t)bytes - 1, ROWS, WIDTH, y, &finite, &why), ERR_INVALID);
+        x[ROWS * WIDTH - 1] = -INFINITY;
+        bytes = (int64_t)payload_encode(kind, x, ROWS, WIDTH, coded);
+        assert_int_equal(payload_check(kind, coded, (size_t)bytes, ROWS, WIDTH, y, &finite, NULL), bytes);
+        assert_false(finite);
+    }
+    uint8_t stranger[] = {0x7F, 0x7F, 0x08}; /* the largest bf16, and the code −8 */
+    assert_int_equal(payload_check(PAYLOAD_INT4, stranger, 3, 1, 1, y, &finite, NULL), 3);
+    assert_false(finite);
+}
+
 /* Rows that were hardly touched do not travel; their bits say so. */
 static void test_rows(void **state)
 {
@@ -188,7 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_trips), cmocka_unit_test(test_e3m0_levels),
         cmocka_unit_test(test_e3m0_blocks), cmocka_unit_test(test_edges), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_half),        cmocka_unit_test(test_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

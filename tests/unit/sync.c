@@ -140,7 +140,7 @@ static int round_of(struct world *world, int fragment)
     }
     for (int r = 0; r < world->replicas && !err; r++) {
         struct sync_weights weights = weights_of(&world->each[r]);
-        sync_merge(world->each[r].sync, fragment, 0.5f, &weights);
+        assert_int_equal(sync_merge(world->each[r].sync, fragment, 0.5f, &weights), sync_hash(world->each[r].sync, fragment));
     }
     return err;
 }

@@ -15,7 +15,7 @@
 #include "ssh/link/road.h"
 
 #define SLOW_QUEUE_NS (10 * CLOCK_MS)
-#define SLOW_PIECE_NS CLOCK_MS
+#define SLOW_PIECE_NS (4 * CLOCK_MS)
 #define SLOW_PIECE_LEAST 1448
 #define SLOW_PIECE_MOST (64 * 1024)
 #define SLOW_UNDER_WAY_MAX ((size_t)64 << 20)

@@ -143,6 +143,7 @@ const struct ops kedge_ops_v1 = {
     .softmax_chunk = layer_softmax_chunk,
     .softmax_backward_chunk = layer_softmax_backward_chunk,
     .softmax_backward_half = layer_softmax_backward_half,
+    .softmax_whole = layer_softmax_whole,
     .softmax_loss = layer_softmax_loss,
     .adamw = vector_adamw,
     .adamw_half = vector_adamw_half,

@@ -104,6 +104,8 @@ void layer_softmax_backward_chunk(struct device *device, float *logits, const fl
                                   const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
 void layer_softmax_backward_half(struct device *device, float *logits, const float *maximum, const float *sum,
                                  const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
+void layer_softmax_whole(struct device *device, float *maximum, float *sum, float *target_logit, float *logits,
+                         const uint32_t *targets, int64_t rows, int64_t columns, float scale, bool half);
 double layer_softmax_loss(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                           const uint32_t *targets, int64_t rows);
 

@@ -47,6 +47,8 @@ struct layer_kernels {
                                    int64_t rows, int64_t columns, int64_t first, float scale);
     void (*softmax_backward_half)(float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
                                   int64_t columns, int64_t first, float scale);
+    void (*softmax_whole)(float *maximum, float *sum, float *target_logit, float *logits, const uint32_t *targets, int64_t rows,
+                          int64_t columns, float scale, bool half);
 };
 
 /* One call of attention, forward or backward. */

@@ -2,6 +2,7 @@
 #include "gpu/cpu/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "gpu/cpu/kernels_math.h"
 
@@ -188,6 +189,56 @@ static void softmax_backward_half(float *logits, const float *maximum, const flo
     }
 }
 
+/* The same in place. */
+static float exponentials(float *logits, int64_t columns, float maximum)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < columns; c++) {
+        logits[c] = math_exp(logits[c] - maximum);
+        sum += logits[c];
+    }
+    return sum;
+}
+
+/* A row's exponentials, which are in the second-level cache, times `factor`: where they are, or rounded where they begin. */
+static void scale_row(float *logits, int64_t columns, float factor, bool half)
+{
+    written_half *words = (written_half *)logits;
+    float piece[PIECE];
+    for (int64_t c = 0; c < columns && !half; c++)
+        logits[c] *= factor;
+    for (int64_t begin = 0; begin < columns && half; begin += PIECE) {
+        int64_t count = columns - begin < PIECE ? columns - begin : PIECE;
+        for (int64_t c = 0; c < count; c++)
+            piece[c] = logits[begin + c] * factor;
+        for (int64_t c = 0; c < count; c++)
+            words[begin + c] = math_to_half(piece[c]);
+    }
+}
+
+/* The target's own gradient is written last, from its exponential as it was. */
+static void softmax_whole(float *maximum, float *sum, float *target_logit, float *logits, const uint32_t *targets, int64_t rows,
+                          int64_t columns, float scale, bool half)
+{
+    for (int64_t r = 0; r < rows; r++, logits += columns) {
+        if (targets[r] == UINT32_MAX) {
+            memset(logits, 0, (size_t)columns * (half ? sizeof(uint16_t) : sizeof *logits));
+            maximum[r] = sum[r] = target_logit[r] = 0;
+            continue;
+        }
+        target_logit[r] = logits[targets[r]];
+        maximum[r] = largest_of(logits, columns, -INFINITY);
+        sum[r] = exponentials(logits, columns, maximum[r]);
+        float factor = scale / sum[r], of_target = logits[targets[r]] * factor - scale;
+        scale_row(logits, columns, factor, half);
+        if (half)
+            ((written_half *)logits)[targets[r]] = math_to_half(of_target);
+        else
+            logits[targets[r]] = of_target;
+    }
+}
+
 const struct layer_kernels KERNEL_TABLE(layer_kernels) = {
     .rmsnorm_forward = rmsnorm_forward,
     .rmsnorm_backward = rmsnorm_backward,
@@ -199,4 +250,5 @@ const struct layer_kernels KERNEL_TABLE(layer_kernels) = {
     .softmax_chunk = softmax_chunk,
     .softmax_backward_chunk = softmax_backward_chunk,
     .softmax_backward_half = softmax_backward_half,
+    .softmax_whole = softmax_whole,
 };

@@ -176,6 +176,16 @@ void layer_softmax_backward_half(struct device *device, float *logits, const flo
     softmax_backward(device, device->kernels->layer->softmax_backward_half, logits, maximum, sum, targets, rows, columns, first, scale);
 }
 
+void layer_softmax_whole(struct device *device, float *maximum, float *sum, float *target_logit, float *logits,
+                         const uint32_t *targets, int64_t rows, int64_t columns, float scale, bool half)
+{
+    const struct layer_kernels *kernels = device->kernels->layer;
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
+    for (int64_t r = 0; r < rows; r += ROWS)
+        kernels->softmax_whole(maximum + r, sum + r, target_logit + r, logits + r * columns, targets + r, smaller(ROWS, rows - r),
+                               columns, scale, half);
+}
+
 double layer_softmax_loss(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                           const uint32_t *targets, int64_t rows)
 {

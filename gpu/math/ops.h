@@ -139,6 +139,10 @@ struct ops {
     /* The same, rounded to bf16: a row's words lie at the beginning of where its logits were, 2·columns words from row to row. */
     void (*softmax_backward_half)(struct device *device, float *logits, const float *maximum, const float *sum,
                                   const uint32_t *targets, int64_t rows, int64_t columns, int64_t first, float scale);
+    /* Both passes in one, of a vocabulary that is one chunk: maximum, sum and target_logit are written, and logits become the
+     * gradient; with `half` rounded to bf16, as softmax_backward_half leaves it. */
+    void (*softmax_whole)(struct device *device, float *maximum, float *sum, float *target_logit, float *logits,
+                          const uint32_t *targets, int64_t rows, int64_t columns, float scale, bool half);
     /* Σ over target rows of (maximum + log sum − target_logit), in fp64. */
     double (*softmax_loss)(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                            const uint32_t *targets, int64_t rows);

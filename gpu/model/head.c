@@ -1,8 +1,8 @@
 /*
  * Final norm, head and cross entropy, without ever holding [rows, vocabulary] logits: rows go in blocks, the vocabulary in
  * chunks. Per block, a first walk over the chunks finds each row's maximum and sum of exponentials; a second one, backwards,
- * makes the gradient. It begins with the chunk that the first ended with, whose logits are still there: a vocabulary of one
- * chunk, which is what stages ask for by themselves, costs no second product.
+ * makes the gradient. It begins with the chunk that the first ended with, whose logits are still there. A vocabulary of one
+ * chunk, which is what stages ask for by themselves, is walked once, row by row.
  */
 #include "gpu/model/inside.h"
 
@@ -47,29 +47,48 @@ static int64_t block_forward(struct stage *stage, const struct block *b)
     return first;
 }
 
+/* From the gradient of a chunk's logits, which is where they were, to that of the weights and d_normed. */
+static void chunk_backward(struct stage *stage, const struct block *b, int64_t first, int64_t columns, bool accumulate)
+{
+    int64_t hidden = stage->shape.model.hidden;
+    size_t offset = stage->at.head + (size_t)(first * hidden);
+    struct weight weight = weight_at(stage, offset);
+    float *gradient = stage_gradient_at(stage, offset), *logits = stage->scratch + stage->work.logits;
+    if (!stage->shape.half_products) {
+        linear_backward(stage, gradient, b->d_normed, logits, b->normed, weight, b->rows, columns, hidden, accumulate);
+        return;
+    }
+    const uint16_t *x = gradient ? linear_x_words(stage, b->normed, b->rows * hidden) : NULL;
+    linear_backward_words(stage, gradient, b->d_normed, (const uint16_t *)logits, 2 * columns, x, weight, b->rows, columns, hidden,
+                          accumulate);
+}
+
 static void block_backward(struct stage *stage, const struct block *b, int64_t first, float scale)
 {
     const struct ops *ops = stage->ops;
     const float *maximum = stage->scratch + stage->work.maximum, *sum = stage->scratch + stage->work.sum;
     float *logits = stage->scratch + stage->work.logits;
-    int64_t hidden = stage->shape.model.hidden;
     for (bool fresh = true; first >= 0; first -= stage->work.head_columns, fresh = false) {
         int64_t columns = chunk_columns(stage, first);
-        size_t offset = stage->at.head + (size_t)(first * hidden);
-        struct weight weight = weight_at(stage, offset);
-        float *gradient = stage_gradient_at(stage, offset);
         if (!fresh)
             chunk_logits(stage, b, first, columns);
-        if (stage->shape.half_products) {
+        if (stage->shape.half_products)
             ops->softmax_backward_half(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-            const uint16_t *x = gradient ? linear_x_words(stage, b->normed, b->rows * hidden) : NULL;
-            linear_backward_words(stage, gradient, b->d_normed, (const uint16_t *)logits, 2 * columns, x, weight, b->rows, columns,
-                                  hidden, !fresh);
-            continue;
-        }
-        ops->softmax_backward_chunk(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
-        linear_backward(stage, gradient, b->d_normed, logits, b->normed, weight, b->rows, columns, hidden, !fresh);
+        else
+            ops->softmax_backward_chunk(stage->device, logits, maximum, sum, b->targets, b->rows, columns, first, scale);
+        chunk_backward(stage, b, first, columns, !fresh);
     }
+}
+
+/* Both ways of a vocabulary of one chunk. */
+static void block_whole(struct stage *stage, const struct block *b, float scale)
+{
+    int64_t vocabulary = stage->shape.model.vocabulary;
+    float *scratch = stage->scratch;
+    chunk_logits(stage, b, 0, vocabulary);
+    stage->ops->softmax_whole(stage->device, scratch + stage->work.maximum, scratch + stage->work.sum, scratch + stage->work.target,
+                              scratch + stage->work.logits, b->targets, b->rows, vocabulary, scale, stage->shape.half_products);
+    chunk_backward(stage, b, 0, vocabulary, false);
 }
 
 static const float *head_gain(const struct stage *stage)
@@ -104,11 +123,14 @@ double head_loss(struct stage *stage, int64_t rows, const uint32_t *targets, flo
     head_norm(stage, rows);
     for (int64_t first = 0; first < rows; first += stage->work.head_rows) {
         struct block b = block_at(stage, first, rows, targets);
-        int64_t chunk = block_forward(stage, &b);
+        if (scale != 0 && stage->work.head_columns == stage->shape.model.vocabulary)
+            block_whole(stage, &b, scale);
+        else if (scale != 0)
+            block_backward(stage, &b, block_forward(stage, &b), scale);
+        else
+            block_forward(stage, &b);
         loss += ops->softmax_loss(stage->device, stage->scratch + stage->work.maximum, stage->scratch + stage->work.sum,
                                   stage->scratch + stage->work.target, b.targets, b.rows);
-        if (scale != 0)
-            block_backward(stage, &b, chunk, scale);
     }
     if (scale != 0) {
         float *gradient = stage->scratch + stage->work.gradient;

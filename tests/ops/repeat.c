@@ -82,6 +82,8 @@ static void run_softmax(struct run *r)
     memcpy(logits, r->x, COUNT * sizeof *logits);
     r->rig->ops->softmax_chunk(r->rig->device, maximum, sum, target_logit, logits, r->ids, ROWS, WIDTH, 0);
     r->rig->ops->softmax_backward_chunk(r->rig->device, logits, maximum, sum, r->ids, ROWS, WIDTH, 0, 0.1f);
+    memcpy(logits + COUNT, r->x, COUNT * sizeof *logits);
+    r->rig->ops->softmax_whole(r->rig->device, maximum, sum, target_logit, logits + COUNT, r->ids, ROWS, WIDTH, 0.1f, false);
 }
 
 static void run_mask(struct run *r)

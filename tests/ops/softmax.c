@@ -73,6 +73,50 @@ static void softmax_case(struct rig *rig, int64_t rows, int64_t columns, int64_t
     }
 }
 
+/* Both passes in one; `half`: the gradient is rounded to bf16, and a row's words begin where the row did. */
+static void whole_case(struct rig *rig, int64_t rows, int64_t columns, double spread, bool half)
+{
+    float *logits = rig_noise(rig, rows * columns, 1, spread), *got = rig_floats(rig, rows * columns);
+    uint32_t *targets = rig_take(rig, rows * 4);
+    struct dice dice = {3};
+    for (int64_t r = 0; r < rows; r++)
+        targets[r] = r % 3 == 1 ? UINT32_MAX : (uint32_t)dice_below(&dice, (uint64_t)columns);
+    double *wide = rig_wide(rig, logits, rows * columns), *maximum = rig_doubles(rig, rows), *sum = rig_doubles(rig, rows);
+    double *gradient = rig_doubles(rig, rows * columns), loss = reference_softmax(maximum, sum, wide, targets, rows, columns);
+    reference_softmax_backward(gradient, wide, targets, rows, columns, 0.25);
+    struct softmax at = {rig_noise(rig, rows, 4, 1), rig_noise(rig, rows, 5, 1), rig_noise(rig, rows, 6, 1)}; /* all overwritten */
+    rig->ops->softmax_whole(rig->device, at.maximum, at.sum, at.target_logit, logits, targets, rows, columns, 0.25f, half);
+    for (int64_t r = 0; r < rows; r++) {
+        if (half)
+            rig->ops->widen(rig->device, got + r * columns, (const uint16_t *)(logits + r * columns), columns);
+        else
+            memcpy(got + r * columns, logits + r * columns, (size_t)columns * sizeof *got);
+    }
+    double tolerance = (8 + sqrt((double)columns)) * NUMBERS_EPS + (half ? 0x1p-9 : 0);
+    numbers_near_scaled(got, gradient, rows * columns, tolerance, 0.25 * sqrt((double)rows),
+                        "whole softmax gradient %lld×%lld (%s)", (long long)rows, (long long)columns, rig->label);
+    double found = rig->ops->softmax_loss(rig->device, at.maximum, at.sum, at.target_logit, targets, rows);
+    if (!(fabs(found - loss) <= (8 + sqrt((double)columns)) * NUMBERS_EPS * (double)rows))
+        fail_msg("loss of a whole softmax (%s): got %.12g, want %.12g", rig->label, found, loss);
+}
+
+static void whole_each(struct rig *rig)
+{
+    for (int half = 0; half < 2; half++) {
+        whole_case(rig, 1, 1, 1, half);
+        whole_case(rig, 7, 37, 3, half);
+        whole_case(rig, 40, 300, 10, half);
+        whole_case(rig, 5, 32001, 2, half);
+        whole_case(rig, 200, 259, 40, half);
+    }
+}
+
+static void test_whole(void **state)
+{
+    (void)state;
+    rig_each(whole_each);
+}
+
 static void softmax_each(struct rig *rig)
 {
     softmax_case(rig, 1, 1, 1, 1, false);
@@ -105,6 +149,13 @@ static void non_finite_each(struct rig *rig)
         assert_false(rig->ops->all_finite(rig->device, logits, 50));
         for (int c = 50; c < 100; c++)
             assert_true(logits[c] == 0);
+        logits[7] = bad[i];
+        logits[57] = NAN;
+        rig->ops->softmax_whole(rig->device, at.maximum, at.sum, at.target_logit, logits, targets, 2, 50, 1, false);
+        assert_true(isnan(rig->ops->softmax_loss(rig->device, at.maximum, at.sum, at.target_logit, targets, 2)));
+        assert_false(rig->ops->all_finite(rig->device, logits, 50));
+        for (int c = 50; c < 100; c++)
+            assert_true(logits[c] == 0);
     }
 }
 
@@ -116,7 +167,7 @@ static void test_non_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_softmax), cmocka_unit_test(test_non_finite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_softmax), cmocka_unit_test(test_whole), cmocka_unit_test(test_non_finite)};
     cmocka_set_message_output(CM_OUTPUT_STDOUT);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

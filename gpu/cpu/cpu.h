@@ -74,11 +74,11 @@ void vector_sum_rows(struct device *device, float *sum, const float *x, int64_t 
 double vector_sum_squares(struct device *device, const float *x, int64_t count);
 bool vector_all_finite(struct device *device, const float *x, int64_t count);
 void vector_column_mean(struct device *device, float *mean, const float *x, int64_t rows, int64_t width);
-void vector_adamw(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+void vector_adamw(struct device *device, float *parameter, float *gradient, float *m, float *v, int64_t count,
                   const struct adamw *settings);
-void vector_adamw_half(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+void vector_adamw_half(struct device *device, float *parameter, float *gradient, uint16_t *m, uint16_t *v, int64_t count,
                        const struct adamw *settings, uint32_t seed);
-void vector_adamw_byte(struct device *device, float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
+void vector_adamw_byte(struct device *device, float *parameter, float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
                        uint8_t *v_base, int64_t count, const struct adamw *settings, uint32_t seed);
 
 /* layer.c */

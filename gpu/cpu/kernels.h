@@ -23,10 +23,10 @@ struct vector_kernels {
     double (*sum_squares)(const float *x, int64_t count);
     bool (*all_finite)(const float *x, int64_t count);
     void (*add_wide)(double *sum, const float *x, int64_t count); /* sum += x */
-    void (*adamw)(float *parameter, const float *gradient, float *m, float *v, int64_t count, const struct adamw *settings);
-    void (*adamw_half)(float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+    void (*adamw)(float *parameter, float *gradient, float *m, float *v, int64_t count, const struct adamw *settings);
+    void (*adamw_half)(float *parameter, float *gradient, uint16_t *m, uint16_t *v, int64_t count,
                        const struct adamw *settings, uint32_t seed, uint32_t first);
-    void (*adamw_byte)(float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base, uint8_t *v_base,
+    void (*adamw_byte)(float *parameter, float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base, uint8_t *v_base,
                        int64_t count, const struct adamw *settings, uint32_t seed, uint32_t first);
 };
 

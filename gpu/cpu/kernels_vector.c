@@ -59,7 +59,7 @@ static void add_wide(double *restrict sum, const float *restrict x, int64_t coun
         sum[i] += (double)x[i];
 }
 
-static void adamw(float *restrict parameter, const float *restrict gradient, float *restrict m, float *restrict v,
+static void adamw(float *restrict parameter, float *restrict gradient, float *restrict m, float *restrict v,
                   int64_t count, const struct adamw *settings)
 {
     const float beta1 = settings->beta1, beta2 = settings->beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
@@ -74,6 +74,7 @@ static void adamw(float *restrict parameter, const float *restrict gradient, flo
         v[i] = v_new;
         float direction = m_new * inverse1 / (sqrtf(v_new * inverse2) + epsilon);
         parameter[i] -= rate * (decay * parameter[i] + direction);
+        gradient[i] = 0;
     }
 }
 
@@ -86,7 +87,7 @@ static inline uint32_t bits_of(uint32_t index, uint32_t seed)
     return x ^ x >> 16;
 }
 
-static void adamw_half(float *restrict parameter, const float *restrict gradient, uint16_t *restrict m, uint16_t *restrict v,
+static void adamw_half(float *restrict parameter, float *restrict gradient, uint16_t *restrict m, uint16_t *restrict v,
                        int64_t count, const struct adamw *settings, uint32_t seed, uint32_t first)
 {
     const float beta1 = settings->beta1, beta2 = settings->beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
@@ -102,6 +103,7 @@ static void adamw_half(float *restrict parameter, const float *restrict gradient
         v[i] = (uint16_t)((math_to_bits(v_new) + (random >> 16)) >> 16);
         float direction = m_new * inverse1 / (sqrtf(v_new * inverse2) + epsilon);
         parameter[i] -= rate * (decay * parameter[i] + direction);
+        gradient[i] = 0;
     }
 }
 
@@ -154,7 +156,7 @@ static void keep_block(uint8_t *restrict m, uint8_t *restrict v, const float *re
     }
 }
 
-static void adamw_byte(float *restrict parameter, const float *restrict gradient, uint8_t *restrict m, uint8_t *restrict v,
+static void adamw_byte(float *restrict parameter, float *restrict gradient, uint8_t *restrict m, uint8_t *restrict v,
                        uint8_t *restrict m_base, uint8_t *restrict v_base, int64_t count, const struct adamw *settings, uint32_t seed,
                        uint32_t first)
 {
@@ -171,6 +173,7 @@ static void adamw_byte(float *restrict parameter, const float *restrict gradient
             v_largest = v_bits > v_largest ? v_bits : v_largest;
             float direction = m_new[i] * inverse1 / (sqrtf(v_new[i] * inverse2) + epsilon);
             parameter[at + i] -= rate * (decay * parameter[at + i] + direction);
+            gradient[at + i] = 0;
         }
         m_base[block] = base_of(m_largest, M_BINADES);
         v_base[block] = base_of(v_largest, V_BINADES);

@@ -121,7 +121,7 @@ void vector_column_mean(struct device *device, float *mean, const float *x, int6
     }
 }
 
-void vector_adamw(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+void vector_adamw(struct device *device, float *parameter, float *gradient, float *m, float *v, int64_t count,
                   const struct adamw *settings)
 {
     const struct vector_kernels *kernels = device->kernels->vector;
@@ -130,7 +130,7 @@ void vector_adamw(struct device *device, float *parameter, const float *gradient
         kernels->adamw(parameter + begin, gradient + begin, m + begin, v + begin, smaller(CHUNK, count - begin), settings);
 }
 
-void vector_adamw_half(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+void vector_adamw_half(struct device *device, float *parameter, float *gradient, uint16_t *m, uint16_t *v, int64_t count,
                        const struct adamw *settings, uint32_t seed)
 {
     const struct vector_kernels *kernels = device->kernels->vector;
@@ -140,7 +140,7 @@ void vector_adamw_half(struct device *device, float *parameter, const float *gra
                             (uint32_t)begin);
 }
 
-void vector_adamw_byte(struct device *device, float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
+void vector_adamw_byte(struct device *device, float *parameter, float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
                        uint8_t *v_base, int64_t count, const struct adamw *settings, uint32_t seed)
 {
     const struct vector_kernels *kernels = device->kernels->vector;

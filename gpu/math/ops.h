@@ -146,18 +146,19 @@ struct ops {
     /* Σ over target rows of (maximum + log sum − target_logit), in fp64. */
     double (*softmax_loss)(struct device *device, const float *maximum, const float *sum, const float *target_logit,
                            const uint32_t *targets, int64_t rows);
-    /* AdamW with decoupled decay: g = gradient·gradient_scale; m, v moments; p −= lr·(decay·p + (m/c1)/(√(v/c2)+ε)). */
-    void (*adamw)(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+    /* AdamW with decoupled decay: g = gradient·gradient_scale; m, v moments; p −= lr·(decay·p + (m/c1)/(√(v/c2)+ε)).
+     * The gradient is used up: it becomes 0. */
+    void (*adamw)(struct device *device, float *parameter, float *gradient, float *m, float *v, int64_t count,
                   const struct adamw *settings);
     /* The same with moments in bf16. They are rounded up or down with the chance that keeps the mean, by a hash of (seed, index):
      * a change that is smaller than their last bit is not lost for ever. The parameter gets the moments as they were before
      * rounding. */
-    void (*adamw_half)(struct device *device, float *parameter, const float *gradient, uint16_t *m, uint16_t *v, int64_t count,
+    void (*adamw_half)(struct device *device, float *parameter, float *gradient, uint16_t *m, uint16_t *v, int64_t count,
                        const struct adamw *settings, uint32_t seed);
     /* The same with moments in 8 bits: four or five of exponent, three of mantissa, and the sign of m. Exponents count down from that of
      * the largest of 64 values, whose lowest is in a byte of m_base and v_base [⌈count/64⌉]: m is kept within 2^-16 of its largest, v
      * within 2^-32, and what of v is smaller stays there, since a v of 0 would make a step without bounds. */
-    void (*adamw_byte)(struct device *device, float *parameter, const float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
+    void (*adamw_byte)(struct device *device, float *parameter, float *gradient, uint8_t *m, uint8_t *v, uint8_t *m_base,
                        uint8_t *v_base, int64_t count, const struct adamw *settings, uint32_t seed);
 
     /* ---- what crosses a boundary (gpu/math/codec.h composes these) ---- */

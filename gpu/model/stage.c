@@ -455,9 +455,9 @@ void stage_step(struct stage *stage, const struct adamw *settings, int64_t t)
         now.weight_decay = tensor->dims == 2 ? settings->weight_decay : 0;
         if (stage->corrected[i])
             steer(stage, tensor, &now);
-        step_tensor(stage, i, &now, t);
+        step_tensor(stage, i, &now, t); /* uses up its gradient */
     }
-    stage_zero_gradients(stage);
+    memset(stage->corrected, 0, (size_t)stage->learned.tensors * sizeof *stage->corrected);
     stage_moved(stage);
 }
 

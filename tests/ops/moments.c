@@ -38,7 +38,7 @@ static double check_rounding(const uint16_t *kept, const double *exact, const ch
 
 static void half_each(struct rig *rig)
 {
-    float *p = rig_noise(rig, COUNT, 1, 0.02);
+    float *p = rig_noise(rig, COUNT, 1, 0.02), *zeros = rig_zeros(rig, COUNT);
     uint16_t *m = rig_take(rig, COUNT * 2), *v = rig_take(rig, COUNT * 2), *again = rig_take(rig, COUNT * 2);
     double *m_want = rig_doubles(rig, COUNT), *v_want = rig_doubles(rig, COUNT), *p_want = rig_wide(rig, p, COUNT);
     memset(m, 0, COUNT * 2);
@@ -53,19 +53,20 @@ static void half_each(struct rig *rig)
             v_want[i] = (double)half_to_float(v[i]);
             p_want[i] = (double)p[i];
         }
-        float *before = rig_copy(rig, p, COUNT);
+        float *before = rig_copy(rig, p, COUNT), *g_before = rig_copy(rig, g, COUNT);
         uint16_t *m_before = rig_take(rig, COUNT * 2), *v_before = rig_take(rig, COUNT * 2);
         memcpy(m_before, m, COUNT * 2);
         memcpy(v_before, v, COUNT * 2);
         reference_adamw(p_want, rig_wide(rig, g, COUNT), m_want, v_want, COUNT, &s);
         rig->ops->adamw_half(rig->device, p, g, m, v, COUNT, &s, (uint32_t)t);
+        numbers_same(g, zeros, COUNT * 4, "the gradient is used up (%s)", rig->label);
         numbers_near_scaled(p, p_want, COUNT, 8 * NUMBERS_EPS, numbers_norm(p_want, COUNT) + 0.01 * sqrt(COUNT), "p, step %d (%s)", t,
                             rig->label);
         double bias[2] = {check_rounding(m, m_want, "m"), check_rounding(v, v_want, "v")};
         if (!(fabs(bias[0]) < 0.015 && fabs(bias[1]) < 0.015)) /* five standard deviations: 0.5 / √30011 is 0.003 */
             fail_msg("rounding is off by %.4f and %.4f bits on average (%s)", bias[0], bias[1], rig->label);
         memcpy(again, m, COUNT * 2); /* the same seed gives the same bits, another does not */
-        rig->ops->adamw_half(rig->device, before, g, m_before, v_before, COUNT, &s, (uint32_t)t);
+        rig->ops->adamw_half(rig->device, before, g_before, m_before, v_before, COUNT, &s, (uint32_t)t);
         numbers_same(m_before, again, COUNT * 2, "the same seed (%s)", rig->label);
         numbers_same(v_before, v, COUNT * 2, "the same seed (%s)", rig->label);
     }
@@ -120,7 +121,7 @@ static double check_bytes(const double *kept, const double *exact, double range,
 static void byte_each(struct rig *rig)
 {
     enum { BASES = COUNT / ADAMW_BLOCK + 1 };
-    float *p = rig_noise(rig, COUNT, 1, 0.02);
+    float *p = rig_noise(rig, COUNT, 1, 0.02), *zeros = rig_zeros(rig, COUNT);
     uint8_t *m = rig_take(rig, COUNT), *v = rig_take(rig, COUNT), *m_base = rig_take(rig, BASES), *v_base = rig_take(rig, BASES);
     double *m_want = rig_doubles(rig, COUNT), *v_want = rig_doubles(rig, COUNT), *p_want = rig_doubles(rig, COUNT);
     double *m_kept = rig_doubles(rig, COUNT), *v_kept = rig_doubles(rig, COUNT);
@@ -142,6 +143,7 @@ static void byte_each(struct rig *rig)
             p_want[i] = (double)p[i];
         reference_adamw(p_want, rig_wide(rig, g, COUNT), m_want, v_want, COUNT, &s);
         rig->ops->adamw_byte(rig->device, p, g, m, v, m_base, v_base, COUNT, &s, (uint32_t)t);
+        numbers_same(g, zeros, COUNT * 4, "the gradient is used up (%s)", rig->label);
         numbers_near_scaled(p, p_want, COUNT, 8 * NUMBERS_EPS, numbers_norm(p_want, COUNT) + 0.01 * sqrt(COUNT), "p, step %d (%s)", t,
                             rig->label);
         values_of(m_kept, m, m_base, true);

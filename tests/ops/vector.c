@@ -96,6 +96,7 @@ static void adamw_each(struct rig *rig)
                               .correction2 = (float)(1 - pow(0.95, t))};
             reference_adamw(p_want, rig_wide(rig, g, count), m_want, v_want, count, &s);
             rig->ops->adamw(rig->device, p, g, m, v, count, &s);
+            numbers_same(g, rig_zeros(rig, count), count * 4, "adamw uses up the gradient of %lld (%s)", (long long)count, rig->label);
             numbers_near_scaled(p, p_want, count, 8 * NUMBERS_EPS, scale, "adamw p of %lld, step %d (%s)", (long long)count,
                                 t, rig->label);
             numbers_near(m, m_want, count, 8 * NUMBERS_EPS, "adamw m of %lld, step %d (%s)", (long long)count, t,

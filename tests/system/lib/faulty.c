@@ -15,7 +15,7 @@
 
 struct ops kedge_ops_v1; /* OPS_SYMBOL; filled before anybody can ask for it */
 
-static void (*true_adamw)(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+static void (*true_adamw)(struct device *device, float *parameter, float *gradient, float *m, float *v, int64_t count,
                           const struct adamw *settings);
 static char fault[PATH_MAX], name[64];
 static const float *first_spoilt;
@@ -45,7 +45,7 @@ static bool is_ours(void)
     return ours && unlink(fault) == 0;
 }
 
-static void adamw(struct device *device, float *parameter, const float *gradient, float *m, float *v, int64_t count,
+static void adamw(struct device *device, float *parameter, float *gradient, float *m, float *v, int64_t count,
                   const struct adamw *settings)
 {
     true_adamw(device, parameter, gradient, m, v, count, settings);

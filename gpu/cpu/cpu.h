@@ -89,11 +89,11 @@ void layer_rmsnorm_backward(struct device *device, float *dx, float *dgain, cons
 void layer_rope(struct device *device, float *x, const float *frequency, int64_t sequences, int64_t tokens, int64_t first,
                 int64_t heads, int64_t head_width, int64_t stride, bool backward);
 void layer_swiglu_forward(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
-void layer_swiglu_backward(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
+void layer_swiglu_backward(struct device *device, float *d_gate_up, float *y, const float *dy, const float *gate_up, int64_t rows,
                            int64_t width);
 void layer_swiglu_forward_half(struct device *device, uint16_t *y, const uint16_t *gate_up, int64_t rows, int64_t width);
-void layer_swiglu_backward_half(struct device *device, uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows,
-                                int64_t width);
+void layer_swiglu_backward_half(struct device *device, uint16_t *d_gate_up, uint16_t *y, const float *dy, const uint16_t *gate_up,
+                                int64_t rows, int64_t width);
 void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
                              int64_t width);
 void layer_embedding_backward(struct device *device, float *dtable, const float *dy, const uint32_t *ids, int64_t rows,

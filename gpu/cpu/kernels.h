@@ -38,9 +38,10 @@ struct layer_kernels {
     /* One position: cosine and sine [head_width/2] are those of its angles. */
     void (*rope)(float *x, const float *cosine, const float *sine, int64_t heads, int64_t head_width, bool backward);
     void (*swiglu_forward)(float *y, const float *gate_up, int64_t rows, int64_t width);
-    void (*swiglu_backward)(float *d_gate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width);
+    void (*swiglu_backward)(float *d_gate_up, float *y, const float *dy, const float *gate_up, int64_t rows, int64_t width);
     void (*swiglu_forward_half)(uint16_t *y, const uint16_t *gate_up, int64_t rows, int64_t width);
-    void (*swiglu_backward_half)(uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows, int64_t width);
+    void (*swiglu_backward_half)(uint16_t *d_gate_up, uint16_t *y, const float *dy, const uint16_t *gate_up, int64_t rows,
+                                 int64_t width);
     void (*softmax_chunk)(float *maximum, float *sum, float *target_logit, const float *logits, const uint32_t *targets,
                           int64_t rows, int64_t columns, int64_t first);
     void (*softmax_backward_chunk)(float *logits, const float *maximum, const float *sum, const uint32_t *targets,

@@ -55,14 +55,16 @@ static void rope(float *restrict x, const float *restrict cosine, const float *r
 
 static inline float swiglu(float gate, float up)
 {
-    return gate / (1.0f + math_exp(-gate)) * up;
+    return gate * (1.0f / (1.0f + math_exp(-gate))) * up;
 }
 
-static inline void swiglu_gradient(float gate, float up, float dy, float *d_gate, float *d_up)
+/* y is as forward has it, to the bit. */
+static inline void swiglu_gradient(float gate, float up, float dy, float *d_gate, float *d_up, float *y)
 {
-    float sigmoid = 1.0f / (1.0f + math_exp(-gate));
+    float sigmoid = 1.0f / (1.0f + math_exp(-gate)), silu = gate * sigmoid;
     *d_gate = dy * up * sigmoid * (1.0f + gate * (1.0f - sigmoid));
-    *d_up = dy * gate * sigmoid;
+    *d_up = dy * silu;
+    *y = silu * up;
 }
 
 static void swiglu_forward(float *restrict y, const float *restrict gate_up, int64_t rows, int64_t width)
@@ -79,27 +81,29 @@ static void swiglu_forward_half(uint16_t *restrict y, const uint16_t *restrict g
             y[f] = math_to_half(swiglu(math_from_half(gate_up[f]), math_from_half(gate_up[width + f])));
 }
 
-/* d_gate_up may be gate_up itself: each element is read before it is written. */
-static void swiglu_backward(float *d_gate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width)
+/* d_gate_up may be gate_up itself, and y dy: each element is read before it is written. */
+static void swiglu_backward(float *d_gate_up, float *y, const float *dy, const float *gate_up, int64_t rows, int64_t width)
 {
-    for (int64_t r = 0; r < rows; r++, dy += width, gate_up += 2 * width, d_gate_up += 2 * width) {
+    for (int64_t r = 0; r < rows; r++, y += width, dy += width, gate_up += 2 * width, d_gate_up += 2 * width) {
         const float *gate = gate_up, *up = gate_up + width;
         float *d_gate = d_gate_up, *d_up = d_gate_up + width;
 #pragma omp simd
         for (int64_t f = 0; f < width; f++)
-            swiglu_gradient(gate[f], up[f], dy[f], &d_gate[f], &d_up[f]);
+            swiglu_gradient(gate[f], up[f], dy[f], &d_gate[f], &d_up[f], &y[f]);
     }
 }
 
-static void swiglu_backward_half(uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows, int64_t width)
+static void swiglu_backward_half(uint16_t *d_gate_up, uint16_t *y, const float *dy, const uint16_t *gate_up, int64_t rows,
+                                 int64_t width)
 {
-    for (int64_t r = 0; r < rows; r++, dy += width, gate_up += 2 * width, d_gate_up += 2 * width) {
+    for (int64_t r = 0; r < rows; r++, y += width, dy += width, gate_up += 2 * width, d_gate_up += 2 * width) {
         const uint16_t *gate = gate_up, *up = gate_up + width;
         uint16_t *d_gate = d_gate_up, *d_up = d_gate_up + width;
 #pragma omp simd
         for (int64_t f = 0; f < width; f++) {
-            float of_gate, of_up;
-            swiglu_gradient(math_from_half(gate[f]), math_from_half(up[f]), dy[f], &of_gate, &of_up);
+            float of_gate, of_up, again;
+            swiglu_gradient(math_from_half(gate[f]), math_from_half(up[f]), dy[f], &of_gate, &of_up, &again);
+            y[f] = math_to_half(again);
             d_gate[f] = math_to_half(of_gate);
             d_up[f] = math_to_half(of_up);
         }

@@ -93,14 +93,14 @@ void layer_swiglu_forward(struct device *device, float *y, const float *gate_up,
         kernels->swiglu_forward(y + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r), width);
 }
 
-void layer_swiglu_backward(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
+void layer_swiglu_backward(struct device *device, float *d_gate_up, float *y, const float *dy, const float *gate_up, int64_t rows,
                            int64_t width)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->swiglu_backward(d_gate_up + 2 * r * width, dy + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r),
-                                 width);
+        kernels->swiglu_backward(d_gate_up + 2 * r * width, y + r * width, dy + r * width, gate_up + 2 * r * width,
+                                 smaller(ROWS, rows - r), width);
 }
 
 void layer_swiglu_forward_half(struct device *device, uint16_t *y, const uint16_t *gate_up, int64_t rows, int64_t width)
@@ -111,14 +111,14 @@ void layer_swiglu_forward_half(struct device *device, uint16_t *y, const uint16_
         kernels->swiglu_forward_half(y + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r), width);
 }
 
-void layer_swiglu_backward_half(struct device *device, uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows,
-                                int64_t width)
+void layer_swiglu_backward_half(struct device *device, uint16_t *d_gate_up, uint16_t *y, const float *dy, const uint16_t *gate_up,
+                                int64_t rows, int64_t width)
 {
     const struct layer_kernels *kernels = device->kernels->layer;
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *width)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
-        kernels->swiglu_backward_half(d_gate_up + 2 * r * width, dy + r * width, gate_up + 2 * r * width, smaller(ROWS, rows - r),
-                                      width);
+        kernels->swiglu_backward_half(d_gate_up + 2 * r * width, y + r * width, dy + r * width, gate_up + 2 * r * width,
+                                      smaller(ROWS, rows - r), width);
 }
 
 void layer_embedding_forward(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,

@@ -116,13 +116,13 @@ struct ops {
                                const int32_t *starts, bool half);
     /* y[r,f] = silu(gate)·up, where gate_up[r, 2f] holds gate in its first f columns and up in the rest. */
     void (*swiglu_forward)(struct device *device, float *y, const float *gate_up, int64_t rows, int64_t width);
-    /* d_gate_up may alias gate_up. */
-    void (*swiglu_backward)(struct device *device, float *d_gate_up, const float *dy, const float *gate_up, int64_t rows,
+    /* y is made again, for the gradient of what it goes into. d_gate_up may be gate_up, and y dy. */
+    void (*swiglu_backward)(struct device *device, float *d_gate_up, float *y, const float *dy, const float *gate_up, int64_t rows,
                             int64_t width);
     /* The same of gate_up in bf16, and so is what they write; sums and products are fp32 in between. */
     void (*swiglu_forward_half)(struct device *device, uint16_t *y, const uint16_t *gate_up, int64_t rows, int64_t width);
-    void (*swiglu_backward_half)(struct device *device, uint16_t *d_gate_up, const float *dy, const uint16_t *gate_up, int64_t rows,
-                                 int64_t width);
+    void (*swiglu_backward_half)(struct device *device, uint16_t *d_gate_up, uint16_t *y, const float *dy, const uint16_t *gate_up,
+                                 int64_t rows, int64_t width);
     /* y[r,:] = table[id[r],:]; ids are host memory, checked by the caller. */
     void (*embedding_forward)(struct device *device, float *y, const float *table, const uint32_t *ids, int64_t rows,
                               int64_t width);

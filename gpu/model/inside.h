@@ -69,7 +69,7 @@ struct weight weight_part(struct weight weight, int64_t first); /* from element 
 
 /* y[rows,out] = x[rows,in] · Wᵀ */
 void linear_forward(struct stage *stage, float *y, const float *x, struct weight weight, int64_t rows, int64_t out, int64_t in);
-/* dW[out,in] += dyᵀ · x, where it is not NULL: frozen; dx[rows,in] = dy[rows,out] · W, or += */
+/* dW[out,in] += dyᵀ · x, where it is not NULL: frozen; dx[rows,in] = dy[rows,out] · W, or +=, where it is wanted */
 void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy, const float *x, struct weight weight, int64_t rows,
                      int64_t out, int64_t in, bool accumulate);
 /* With half_products, of x and dy in bf16; rows of dy are `stride` apart. */

@@ -263,42 +263,47 @@ void layer_forward_cached(struct stage *stage, const struct layer *l, int64_t to
     forward_rest(stage, l, tokens, out);
 }
 
-/* From `gradient` to d_wide, what W_down got, and dW_down. */
+/* From `gradient` to that of gate|up, which it overwrites, and dW_down. */
 static void down_backward(struct stage *stage, const struct layer *l, int64_t rows)
 {
+    const struct ops *ops = stage->ops;
     const struct model_shape *m = &stage->shape.model;
     const struct adapter *adapter = &l->adapters[LORA_DOWN];
     float *gradient = stage->scratch + stage->work.gradient;
     float *wide = stage->scratch + stage->work.wide, *d_wide = stage->scratch + stage->work.d_wide;
     if (is_half(stage)) {
-        uint16_t *words = (uint16_t *)(stage->scratch + stage->work.half_x);
-        stage->ops->swiglu_forward_half(stage->device, words, l->kept.gate_up, rows, m->ffn);
-        linear_backward_words(stage, l->d_down_weight, d_wide, linear_dy_words(stage, gradient, rows * m->hidden), m->hidden, words,
-                              l->down_weight, rows, m->hidden, m->ffn, false);
+        uint16_t *words = (uint16_t *)(stage->scratch + stage->work.half_x), *gate_up = l->kept.gate_up;
+        const uint16_t *dy = linear_dy_words(stage, gradient, rows * m->hidden);
+        linear_backward_words(stage, NULL, d_wide, dy, m->hidden, NULL, l->down_weight, rows, m->hidden, m->ffn, false);
+        if (adapter->a)
+            ops->swiglu_forward_half(stage->device, words, gate_up, rows, m->ffn);
         unpack(stage, wide, adapter->a ? words : NULL, rows * m->ffn);
+        adapt_backward(stage, adapter, d_wide, gradient, m->hidden, wide, rows);
+        ops->swiglu_backward_half(stage->device, gate_up, words, d_wide, gate_up, rows, m->ffn);
+        linear_backward_words(stage, l->d_down_weight, NULL, dy, m->hidden, words, l->down_weight, rows, m->hidden, m->ffn, false);
     } else {
-        stage->ops->swiglu_forward(stage->device, wide, l->gate_up, rows, m->ffn);
-        linear_backward(stage, l->d_down_weight, d_wide, gradient, wide, l->down_weight, rows, m->hidden, m->ffn, false);
+        linear_backward(stage, NULL, d_wide, gradient, NULL, l->down_weight, rows, m->hidden, m->ffn, false);
+        if (adapter->a)
+            ops->swiglu_forward(stage->device, wide, l->gate_up, rows, m->ffn);
+        adapt_backward(stage, adapter, d_wide, gradient, m->hidden, wide, rows);
+        ops->swiglu_backward(stage->device, l->gate_up, d_wide, d_wide, l->gate_up, rows, m->ffn);
+        linear_backward(stage, l->d_down_weight, NULL, gradient, d_wide, l->down_weight, rows, m->hidden, m->ffn, false);
     }
-    adapt_backward(stage, adapter, d_wide, gradient, m->hidden, wide, rows);
 }
 
-/* From d_wide to d_normed, dW_gate_up; gate|up is overwritten by its gradient. */
+/* From the gradient of gate|up to d_normed and dW_gate_up. */
 static void gate_up_backward(struct stage *stage, const struct layer *l, int64_t rows)
 {
     const struct model_shape *m = &stage->shape.model;
-    float *d_wide = stage->scratch + stage->work.d_wide, *normed = stage->scratch + stage->work.normed;
-    float *d_normed = stage->scratch + stage->work.d_normed;
+    float *normed = stage->scratch + stage->work.normed, *d_normed = stage->scratch + stage->work.d_normed;
     if (is_half(stage)) {
-        uint16_t *d_gate_up = l->kept.gate_up;
-        stage->ops->swiglu_backward_half(stage->device, d_gate_up, d_wide, d_gate_up, rows, m->ffn);
+        const uint16_t *d_gate_up = l->kept.gate_up;
         const uint16_t *x = l->d_gate_up_weight ? linear_x_words(stage, normed, rows * m->hidden) : NULL;
         linear_backward_words(stage, l->d_gate_up_weight, d_normed, d_gate_up, 2 * m->ffn, x, l->gate_up_weight, rows, 2 * m->ffn,
                               m->hidden, false);
         bool adapted = l->adapters[LORA_GATE].a || l->adapters[LORA_UP].a;
         unpack(stage, l->gate_up, adapted ? d_gate_up : NULL, rows * 2 * m->ffn);
     } else {
-        stage->ops->swiglu_backward(stage->device, l->gate_up, d_wide, l->gate_up, rows, m->ffn);
         linear_backward(stage, l->d_gate_up_weight, d_normed, l->gate_up, normed, l->gate_up_weight, rows, 2 * m->ffn, m->hidden,
                         false);
     }

@@ -87,9 +87,9 @@ void linear_backward(struct stage *stage, float *dw, float *dx, const float *dy,
     }
     if (dw)
         ops->matmul(stage->device, dw, dy, x, out, in, rows, out, in, in, true, false, true);
-    if (!weight.full)
+    if (dx && !weight.full)
         ops->matmul_words(stage->device, dx, dy, weight.words, rows, in, out, out, in, in, false, false, accumulate);
-    else
+    else if (dx)
         ops->matmul(stage->device, dx, dy, weight.full, rows, in, out, out, in, in, false, false, accumulate);
 }
 
@@ -99,5 +99,6 @@ void linear_backward_words(struct stage *stage, float *dw, float *dx, const uint
     const struct ops *ops = stage->ops;
     if (dw)
         ops->matmul_half(stage->device, dw, dy, x, out, in, rows, stride, in, in, true, false, true);
-    ops->matmul_half(stage->device, dx, dy, weight.words, rows, in, out, stride, in, in, false, false, accumulate);
+    if (dx)
+        ops->matmul_half(stage->device, dx, dy, weight.words, rows, in, out, stride, in, in, false, false, accumulate);
 }

@@ -223,7 +223,7 @@ static void swiglu_each(struct rig *rig)
           *d_gate_up = rig_floats(rig, 2 * count);
     struct swiglu with = {rows, width, rig_wide(rig, gate_up, 2 * count), rig_doubles(rig, count), rig_wide(rig, w, count)};
     const struct subject subject = {swiglu_loss, &with};
-    rig->ops->swiglu_backward(rig->device, d_gate_up, w, gate_up, rows, width);
+    rig->ops->swiglu_backward(rig->device, d_gate_up, w, w, gate_up, rows, width);
     check(rig, &subject, with.gate_up, 2 * count, d_gate_up, "swiglu");
 }
 

@@ -123,11 +123,14 @@ static void swiglu_each(struct rig *rig)
         rig->ops->swiglu_forward(rig->device, y, gate_up, rows, width);
         numbers_near(y, y_want, count, 8 * NUMBERS_EPS, "swiglu %lld×%lld (%s)", (long long)rows, (long long)width,
                      rig->label);
-        rig->ops->swiglu_backward(rig->device, d_gate_up, dy, gate_up, rows, width);
+        float *again = rig_floats(rig, count);
+        rig->ops->swiglu_backward(rig->device, d_gate_up, again, dy, gate_up, rows, width);
+        numbers_same(again, y, count * 4, "swiglu again (%s)", rig->label);
         numbers_near(d_gate_up, d_want, 2 * count, 8 * NUMBERS_EPS, "swiglu backward %lld×%lld (%s)", (long long)rows,
                      (long long)width, rig->label);
-        rig->ops->swiglu_backward(rig->device, gate_up, dy, gate_up, rows, width);
+        rig->ops->swiglu_backward(rig->device, gate_up, dy, dy, gate_up, rows, width);
         numbers_same(gate_up, d_gate_up, 2 * count * 4, "swiglu backward in place (%s)", rig->label);
+        numbers_same(dy, y, count * 4, "swiglu again, in place (%s)", rig->label);
     }
 }
 
@@ -147,7 +150,9 @@ static void swiglu_half_each(struct rig *rig)
         rig->ops->swiglu_forward_half(rig->device, y, words, rows, width);
         rig->ops->widen(rig->device, back, y, count);
         numbers_near(back, y_want, count, HALF_EPS, "swiglu of bf16 %lld×%lld (%s)", (long long)rows, (long long)width, rig->label);
-        rig->ops->swiglu_backward_half(rig->device, words, dy, words, rows, width);
+        uint16_t *again = rig_take(rig, 2 * count);
+        rig->ops->swiglu_backward_half(rig->device, words, again, dy, words, rows, width);
+        numbers_same(again, y, count * 2, "swiglu of bf16 again (%s)", rig->label);
         rig->ops->widen(rig->device, back, words, 2 * count);
         numbers_near(back, d_want, 2 * count, HALF_EPS, "swiglu backward of bf16 %lld×%lld (%s)", (long long)rows, (long long)width,
                      rig->label);
@@ -171,7 +176,7 @@ static void swiglu_far_each(struct rig *rig)
 {
     float gate_up[2 * 6] = {-1000, -90, 90, 1000, 0, NAN, 1, 1, 1, 1, 1, 1}, y[6], dy[6] = {1, 1, 1, 1, 1, 1}, d[12];
     rig->ops->swiglu_forward(rig->device, y, gate_up, 1, 6);
-    rig->ops->swiglu_backward(rig->device, d, dy, gate_up, 1, 6);
+    rig->ops->swiglu_backward(rig->device, d, dy, dy, gate_up, 1, 6);
     assert_true(fabsf(y[0]) < 1e-30f && fabsf(y[1]) < 1e-30f && y[2] == 90 && y[3] == 1000 && y[4] == 0 && isnan(y[5]));
     assert_true(fabsf(d[0]) < 1e-30f && fabsf(d[1]) < 1e-30f && d[2] == 1 && d[3] == 1 && d[4] == 0.5f && isnan(d[5]));
 }

@@ -67,7 +67,7 @@ static void run_elementwise(struct run *r)
                                    .correction1 = 0.1f,
                                    .correction2 = 0.05f};
     r->rig->ops->swiglu_forward(r->rig->device, r->out, r->x, ROWS, WIDTH);
-    r->rig->ops->swiglu_backward(r->rig->device, r->out + COUNT, r->y, r->x, ROWS, WIDTH);
+    r->rig->ops->swiglu_backward(r->rig->device, r->out + COUNT, r->y + COUNT, r->y, r->x, ROWS, WIDTH);
     r->rig->ops->adamw(r->rig->device, r->out + 3 * COUNT, r->x, r->out, r->out + COUNT, COUNT, &settings);
 }
 

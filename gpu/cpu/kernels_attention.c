@@ -138,6 +138,18 @@ static void add_rows(float *restrict to, int64_t stride, const float *restrict f
             to[r * stride + c] += from[r * padded + c];
 }
 
+/* to[rows][d] += aᵀ · b, a [BLOCK][BLOCK]: where it lies, when whole vectors fit there. */
+static void add_product(float *to, int64_t stride, const float *a, const float *b, float *scratch, int64_t rows, int64_t d,
+                        int64_t padded, enum tile_part part)
+{
+    if (rows == BLOCK && d == padded && stride % TILE_LANES == 0 && (uintptr_t)to % sizeof(tile_vector) == 0) {
+        tile_product(to, stride, a, BLOCK, 1, b, padded, BLOCK, padded, BLOCK, true, part);
+        return;
+    }
+    tile_product(scratch, padded, a, BLOCK, 1, b, padded, BLOCK, padded, BLOCK, false, part);
+    add_rows(to, stride, scratch, rows, d, padded);
+}
+
 static void backward(const struct attention *a, int64_t sequence, int64_t kv_head, float *scratch)
 {
     const int64_t d = a->d, padded = padded_width(d), area = BLOCK * padded, group = a->heads / a->kv_heads;
@@ -172,10 +184,8 @@ static void backward(const struct attention *a, int64_t sequence, int64_t kv_hea
                 if (other < sight.open)
                     mask_past(s, other * BLOCK, sight.starts, at.rows);
                 soften_backward(s, ds, at.log_sum, at.along, diagonal);
-                tile_product(sums, padded, s, BLOCK, 1, at.d_o, padded, BLOCK, padded, BLOCK, false, from);
-                add_rows(a->dv + offset, a->kv_stride, sums, keys, d, padded);
-                tile_product(sums, padded, ds, BLOCK, 1, at.q, padded, BLOCK, padded, BLOCK, false, from);
-                add_rows(a->dk + offset, a->kv_stride, sums, keys, d, padded);
+                add_product(a->dv + offset, a->kv_stride, s, at.d_o, sums, keys, d, padded, from);
+                add_product(a->dk + offset, a->kv_stride, ds, at.q, sums, keys, d, padded, from);
                 tile_product(at.dq, padded, ds, 1, BLOCK, k, padded, BLOCK, padded, BLOCK, true, to);
             }
             float *dq = a->dq + (first + block * BLOCK) * a->q_stride + head * d, factor = 1.0f / sqrtf((float)d);

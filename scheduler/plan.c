@@ -244,7 +244,7 @@ uint64_t plan_buffer_bytes(const struct profile *p, const struct plan_stage *sta
 {
     int64_t rows = p->micro_batch * p->sequence, query = (int64_t)query_width(p), qkv = query + 2 * (int64_t)key_width(p);
     int64_t floats = rows * (4 * p->hidden + 1 + p->lora_rank);
-    int64_t of_layers = rows * most(2 * p->ffn, qkv + query);
+    int64_t of_layers = rows * most(p->lora_rank ? 2 * p->ffn : p->ffn, qkv + query);
     if (p->precision == PRECISION_BF16) { /* both sides of a product, rounded */
         of_layers = rows * (most(2 * p->ffn, 2 * (qkv + query)) + most(p->hidden, qkv) / 2);
         floats += rows * most(p->hidden, most(p->ffn, query)) / 2;

@@ -334,7 +334,7 @@ static void carve_layer_scratch(const struct stage_shape *shape, int64_t rows, s
     int64_t query = carve_query_width(m), all = carve_qkv_width(m);
     size_t start = s->floats, end = start;
     s->wide = take(&s->floats, rows * m->ffn);
-    s->d_wide = take(&s->floats, rows * m->ffn);
+    s->d_wide = shape->lora.rank || shape->half_products ? take(&s->floats, rows * m->ffn) : s->wide;
     s->d_qkv = take(&end, rows * all);
     s->d_o = take(&end, rows * query);
     if (shape->half_products) {

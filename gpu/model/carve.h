@@ -71,7 +71,8 @@ struct carve_scratch {
     size_t output, gradient;            /* [rows,H] */
     size_t normed, d_normed;            /* [rows,H] */
     size_t inverse;                     /* [rows] */
-    size_t wide, d_wide;                /* [rows,F] ×2, one behind the other: the feed-forward's */
+    size_t wide, d_wide;                /* [rows,F], the feed-forward's; one behind the other where an adapter wants both,
+                                         * and in bf16, where gate|up in fp32 lies there; else the same */
     size_t d_qkv, d_o, d_raw;           /* [rows, q+2kv], [rows, heads·d], [rows, heads·d]: attention's, in the same place */
     size_t qkv, o;                      /* with half_products: the same in fp32 of what is kept */
     size_t half_x, half_dy;             /* with half_products, in words: [rows, max(H, F, heads·d)], [rows, max(H, q+2kv)] */

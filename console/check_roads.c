@@ -76,7 +76,7 @@ static double bytes_of(const json_t *object, const char *key, const char *which)
     return json_number_value(json_object_get(json_object_get(object, key), which));
 }
 
-/* A snapshot in full on every road to the anchor, spread over the steps from one to the next, and directions back: the upper bound. */
+/* On every road to the anchor a snapshot in full, spread over the steps from one to the next, or rounds; and directions back: the upper bound. */
 static void add_anchor(struct check_roads *roads, const json_t *plan)
 {
     const json_t *anchor = json_object_get(plan, "anchor"), *stages = json_object_get(plan, "stages");
@@ -94,7 +94,7 @@ static void add_anchor(struct check_roads *roads, const json_t *plan)
         const char *process = json_string_value(json_object_get(stage, "process"));
         snprintf(carries, sizeof carries, "%s-anchor", process ? process : "?");
         add_need(roads, host_of(roads, json_string_value(json_object_get(stage, "host"))), host,
-                 sends ? json_number_value(json_object_get(anchor, "snapshot_bytes")) / per_replica / every : 0,
+                 sends ? json_number_value(json_object_get(anchor, "step_bytes")) / per_replica : 0,
                  json_number_value(json_object_get(anchor, "basis_bytes")) / per_replica / every, carries);
     }
 }

@@ -403,6 +403,10 @@ static const struct field rows[] = {
     {.section = "anchor", .key = "every", .type = FIELD_INTEGER, .unit = "steps", .minimum = 1, .maximum = 1e6,
      .initial = "20", .applier = APPLIES_SCHEDULER, IN_RUN(anchor_every),
      .help = "Steps between two snapshots for the anchor."},
+    {.section = "anchor", .key = "follow", .type = FIELD_BOOL, .unit = "", .initial = "no", .applier = APPLIES_ALL_STAGES,
+     IN_RUN(anchor_follow),
+     .help = "Let the anchor hear every round of the replicas and take the same outer steps, in place of snapshots: exact, for what replicas "
+             "send each other. All of it travels, with its momentum in fp32, when the anchor begins or has missed a round."},
     {.section = "anchor", .key = "staleness", .type = FIELD_INTEGER, .unit = "steps", .minimum = 2, .maximum = 1e6,
      .initial = "20", .applier = APPLIES_ALL_STAGES, IN_RUN(anchor_staleness),
      .help = "Steps from a snapshot to the first use of what came of it. Snapshots are sent just fast enough for it."},

@@ -194,7 +194,7 @@ struct profile {
     double anchor_beta;
     int anchor_data;
     int64_t anchor_micro_batches; /* 0 = as train.micro_batches */
-    bool anchor_evaluate, anchor_lifeboat;
+    bool anchor_evaluate, anchor_lifeboat, anchor_follow;
 
     /* [revert], live: kedged takes a change back that the run does not bear */
     int64_t revert_steps;       /* 0 = never */

@@ -345,6 +345,12 @@ static void check_anchor(struct checking *checking)
     if (p->anchor_host[0] && p->anchor_limit < p->anchor_staleness + p->anchor_every)
         complain(checking, "anchor.limit", "anchor.limit = %" PRId64 " is below anchor.staleness + anchor.every = %" PRId64
                  ": directions would fade before the next ones come", p->anchor_limit, p->anchor_staleness + p->anchor_every);
+    bool rounds = p->replicas > 1 && (p->sync_every > 1 || p->sync_outer != OUTER_NONE);
+    if (p->anchor_follow && !p->anchor_host[0])
+        complain(checking, "anchor.follow", "anchor.follow = yes: there is no anchor; name its host by anchor.host, or remove it");
+    else if (p->anchor_follow && !rounds)
+        complain(checking, "anchor.follow", "anchor.follow = yes: there are no rounds to follow %s; remove it, and snapshots travel as "
+                 "differences", p->replicas > 1 ? "where gradients are averaged in every step" : "with replicas.count = 1");
     if (p->anchor_host[0] && p->anchor_returns == RETURNS_GRADIENT && p->anchor_filter != ANCHOR_GRADIENT)
         complain(checking, "anchor.returns", "anchor.returns = gradient brings no directions, by which anchor.filter could correct; use "
                  "anchor.filter = gradient");

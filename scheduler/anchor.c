@@ -318,7 +318,7 @@ static void on_captured(struct run *run, struct process *process, const struct w
         anchor_row(run)->pending = mark->version;
         say_row(run, "gets a snapshot");
     }
-    anchor->parts[stage] = (struct anchor_part){.captured = true, .full_bytes = mark->total};
+    anchor->parts[stage] = (struct anchor_part){.captured = true, .full_bytes = mark->total, .known_bytes = mark->bytes};
     anchor_tell_progress(run);
     anchor_pace_out(run);
 }

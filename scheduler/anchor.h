@@ -23,6 +23,7 @@ struct run;
 struct anchor_part { /* of the snapshot on its way, of one stage of the replica that sends it */
     bool captured;
     uint64_t full_bytes, sent_bytes, granted_bytes;
+    uint64_t known_bytes; /* that will travel; 0 = not known */
     double done; /* share of its chunks */
 };
 

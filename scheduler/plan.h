@@ -44,6 +44,8 @@ struct plan_anchor {
     uint64_t uplink_bps;
     uint64_t memory_bytes;   /* weights, gradients, means, snapshots, activations */
     uint64_t snapshot_bytes; /* of the whole model, in full */
+    uint64_t state_bytes, rounds_bytes; /* with anchor.follow, of all stages: at first, and in sync.every steps; else 0 */
+    uint64_t step_bytes;     /* that go out a step in the mean, at most */
     uint64_t basis_bytes;    /* that come back to one replica */
     uint64_t statistics_bytes; /* of all cuts of one replica, to both ends; 0: the stages measure */
     uint64_t road_bytes;     /* of all that comes back: to the stage that gets most */
@@ -94,6 +96,10 @@ uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math 
 /* Of a whole period of sync.every steps to each sibling; of averaged gradients: of a step. gpu/train/sync.c */
 uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage);
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage);
+/* With anchor.follow: what waits at a stage for the anchor at most (follow_bound); `state`: all that it may have to copy.
+ * At the anchor, of that stage. */
+uint64_t plan_follow_memory(const struct profile *profile, const struct plan_stage *stage, uint64_t *state);
+uint64_t plan_replay_memory(const struct profile *profile, const struct plan_stage *stage);
 uint64_t plan_anchor_memory(const struct profile *profile, const struct plan_stage *stage);
 void plan_make_anchor(const struct profile *profile, int cores, struct plan *plan);
 void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out);

@@ -72,6 +72,8 @@ uint64_t plan_anchor_memory(const struct profile *p, const struct plan_stage *st
     if (anchored && corrects && p->anchor_filter != ANCHOR_SHRINK)
         sum += BASES_MOST * bytes * (uint64_t)stage->layers;
     sum += BASES_MOST * statistics_to(p, stage);
+    if (anchored && p->anchor_follow)
+        return sum + plan_follow_memory(p, stage, &bytes);
     if (anchored && (stage->replica == 0 || !plan_averages_gradients(p))) /* another one when the lowest has left */
         sum += 4 * snapshot_words(p, stage);
     return sum;
@@ -115,6 +117,15 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
     anchor->memory_bytes += p->lora_rank && !plan_words_only(p) ? 4 * weights : 2 * weights + (p->lora_rank ? 2 * trained : 0);
     anchor->memory_bytes += 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + plan_activation_bytes(alone, &whole) +
                             plan_buffer_bytes(alone, &whole) + plan_device_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * trained : 0);
+    for (int i = 0; i < plan->stages_per_replica && p->anchor_follow; i++) {
+        uint64_t state;
+        plan_follow_memory(p, &plan->stages[i], &state);
+        anchor->state_bytes += state;
+        anchor->rounds_bytes += (uint64_t)plan->replicas * plan_sync_bytes(p, &plan->stages[i]);
+        anchor->memory_bytes += plan_replay_memory(p, &plan->stages[i]);
+    }
+    anchor->step_bytes = p->anchor_follow ? anchor->rounds_bytes / (uint64_t)p->sync_every
+                                          : anchor->snapshot_bytes / (uint64_t)p->anchor_every;
 }
 
 void plan_print_anchor(const struct plan *plan, const struct profile *profile, FILE *out)
@@ -131,7 +142,14 @@ void plan_print_anchor(const struct plan *plan, const struct profile *profile, F
     fprintf(out, "\nAnchor on host %s: %d thread%s, %s of memory. A snapshot every %" PRId64 " steps,\n",
             profile->hosts[anchor->host].name, anchor->threads, anchor->threads == 1 ? "" : "s", memory,
             profile->anchor_every);
-    fprintf(out, "%s in full (the first), a difference after that. Back come\n", full);
+    if (profile->anchor_follow) {
+        char state[32], rounds[32];
+        fprintf(out, "made of the replicas' rounds: %s of state first, then %s every %" PRId64 " steps. Back come\n",
+                text_from_bytes(anchor->state_bytes, state, sizeof state), text_from_bytes(anchor->rounds_bytes, rounds, sizeof rounds),
+                profile->sync_every);
+    } else {
+        fprintf(out, "%s in full (the first), a difference after that. Back come\n", full);
+    }
     if (anchor->basis_bytes && profile->anchor_returns == RETURNS_GRADIENT)
         fprintf(out, "%s of gradients%s", back, anchor->statistics_bytes ? " and " : "");
     else if (anchor->basis_bytes)

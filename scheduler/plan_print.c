@@ -270,9 +270,11 @@ void plan_print_json(const struct plan *plan, const struct profile *profile, FIL
                             (json_int_t)plan->tokens_per_step, "stages", stages, "roads", roads, "cut", cut, "hosts", hosts);
     const struct plan_anchor *anchor = &plan->anchor;
     if (all && anchor->there)
-        json_object_set_new(all, "anchor", json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "host", profile->hosts[anchor->host].name, "threads",
+        json_object_set_new(all, "anchor", json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "host", profile->hosts[anchor->host].name, "threads",
                                                      anchor->threads, "memory_bytes", (json_int_t)anchor->memory_bytes, "snapshot_bytes",
-                                                     (json_int_t)anchor->snapshot_bytes, "basis_bytes", (json_int_t)anchor->basis_bytes,
+                                                     (json_int_t)anchor->snapshot_bytes, "state_bytes",
+                                                     (json_int_t)anchor->state_bytes, "step_bytes", (json_int_t)anchor->step_bytes,
+                                                     "basis_bytes", (json_int_t)anchor->basis_bytes,
                                                      "statistics_bytes", (json_int_t)anchor->statistics_bytes,
                                                      "staleness_steps", (json_int_t)profile->anchor_staleness, "every_steps",
                                                      (json_int_t)profile->anchor_every));

@@ -13,6 +13,7 @@ struct sum {
     uint64_t bytes, memory, scratch;
     int only;       /* this fragment; −1 = all */
     uint64_t state; /* what one that joins copies of it */
+    uint64_t longer; /* in one round, more than the mean that `bytes` is */
 };
 
 enum { EVERY_FRAGMENT = -1 };
@@ -49,6 +50,7 @@ static void add_low_rank(struct sum *sum, uint64_t rows, uint64_t columns, uint6
         return;
     }
     sum->bytes += two_sided ? 2 * sends : rank * (rows + columns);
+    sum->longer += two_sided ? 0 : 2 * side - rank * (rows + columns);
     sum->memory += 4 * (2 * rows * columns + 2 * side + rows * rank) + 8 * side;
     sum->state += 16 + 4 * larger(rows, columns) * rank; /* rounds, rank, basis */
     sum->scratch = larger(sum->scratch, side);
@@ -138,6 +140,27 @@ static uint64_t join_bytes(const struct profile *profile, const struct plan_stag
         most = larger(most, sum.state);
     }
     return most;
+}
+
+uint64_t plan_follow_memory(const struct profile *profile, const struct plan_stage *stage, uint64_t *state)
+{
+    struct sum sum = {.profile = profile, .only = EVERY_FRAGMENT};
+    add_stage(&sum, stage);
+    *state = sum.state;
+    return sum.state + 2 * (uint64_t)profile->replicas * (sum.bytes + sum.longer);
+}
+
+uint64_t plan_replay_memory(const struct profile *profile, const struct plan_stage *stage)
+{
+    struct sum all = {.profile = profile, .only = EVERY_FRAGMENT};
+    uint64_t most = 0;
+    add_stage(&all, stage);
+    for (int f = 0; f < profile->sync_fragments; f++) {
+        struct sum sum = {.profile = profile, .only = f};
+        add_stage(&sum, stage);
+        most = larger(most, larger(sum.state, (uint64_t)profile->replicas * (sum.bytes + sum.longer)));
+    }
+    return all.memory + 12 * all.scratch + most;
 }
 
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage)

@@ -29,11 +29,14 @@ int anchor_new(const struct compute_settings *settings, struct anchor **anchor, 
     struct anchor *made = mem_new(sizeof *made);
     made->settings = *settings;
     err = assembly_new(&shape, assign->stages, &made->assembly, why);
-    if (err)
+    if (err) {
         mem_free(made);
-    else
-        *anchor = made;
-    return err;
+        return err;
+    }
+    if (settings->profile.anchor_follow)
+        made->replay = replay_new(&made->settings.profile, &shape, assign->stages);
+    *anchor = made;
+    return 0;
 }
 
 /* All bases of one version for all replicas may lie in the outbox. */
@@ -107,6 +110,7 @@ void anchor_free(struct anchor *anchor)
         return;
     BUG_IF(anchor->running);
     pass_free(anchor);
+    replay_free(anchor->replay);
     assembly_free(anchor->assembly);
     mem_free(anchor);
 }
@@ -123,6 +127,14 @@ static void send(struct worker *worker, int process, enum wire_type type, const 
 static bool sends_snapshots(const struct anchor *anchor, int process)
 {
     return shape_sends_snapshots(&anchor->settings.profile, process / anchor->settings.assign.stages);
+}
+
+/* What is held of a fragment; 0 = it is wanted whole. */
+static void tell_fragment(struct anchor *anchor, int process, int fragment, struct worker *worker)
+{
+    int stage = process % anchor->settings.assign.stages;
+    struct wire_want want = {.version = replay_held(anchor->replay, stage, fragment), .chunk = (uint32_t)fragment};
+    send(worker, process, WIRE_WANT, &want);
 }
 
 static void tell_held(struct anchor *anchor, int process, struct worker *worker)
@@ -142,7 +154,9 @@ void anchor_grant(struct anchor *anchor, const struct wire_grant *grant, struct 
 void anchor_road(struct anchor *anchor, int process, struct worker *worker)
 {
     roads_set_pace(worker->roads, (enum mail_road)(MAIL_STAGES + process), anchor->rate_bps);
-    if (sends_snapshots(anchor, process))
+    for (int f = 0; anchor->replay && f < anchor->settings.profile.sync_fragments; f++)
+        tell_fragment(anchor, process, f, worker);
+    if (!anchor->replay && sends_snapshots(anchor, process))
         tell_held(anchor, process, worker);
 }
 
@@ -152,12 +166,12 @@ static void tell_flipped(struct anchor *anchor, uint64_t version, struct worker 
     uint64_t versions, now_ns = clock_now_ns();
     assembly_bytes(anchor->assembly, &mark.bytes, &mark.total, &versions);
     mark.elapsed_ns = anchor->flipped_ns ? now_ns - anchor->flipped_ns : 0;
-    mark.value = (double)assembly_repeated(anchor->assembly);
+    mark.value = (double)(anchor->replay ? replay_repeated(anchor->replay) : assembly_repeated(anchor->assembly));
     anchor->flipped_ns = now_ns;
     log_at(LOG_INFO, "anchor", "holds version %" PRIu64 ", the %" PRIu64 "th: %" PRIu64 " of %" PRIu64 " bytes travelled",
            version, versions, mark.bytes, mark.total);
     control_send(worker->control, WIRE_MARK, &mark);
-    for (int i = 0; i < anchor->settings.assign.stages; i++)
+    for (int i = 0; i < anchor->settings.assign.stages && !anchor->replay; i++)
         tell_held(anchor, anchor->sender * anchor->settings.assign.stages + i, worker);
     mail_post(worker->mail, &(struct letter){.type = MAIL_FLIPPED, .road = MAIL_CONTROL, .step = version});
 }
@@ -178,19 +192,34 @@ static int take_chunk(struct anchor *anchor, int process, const struct wire_chun
     return got == ERR_INVALID ? got : 0;
 }
 
+static int take_follow(struct anchor *anchor, int process, const struct wire_follow *piece, struct worker *worker, struct why *why)
+{
+    int stages = anchor->settings.assign.stages, stage = process % stages, fragment;
+    int got = replay_take(anchor->replay, anchor->assembly, stage, process / stages, piece, why);
+    while ((fragment = replay_lost(anchor->replay, stage)) >= 0)
+        tell_fragment(anchor, process, fragment, worker);
+    if (got == 1)
+        tell_flipped(anchor, piece->number, worker);
+    return got < 0 ? got : 0;
+}
+
 int anchor_message(struct anchor *anchor, int process, const struct frame_header *header, const uint8_t *payload,
                    size_t bytes, struct worker *worker, struct why *why)
 {
     union {
         struct wire_snapshot snapshot;
         struct wire_chunk chunk;
+        struct wire_follow follow;
     } decoded;
-    if ((header->type != WIRE_SNAPSHOT && header->type != WIRE_CHUNK) || !sends_snapshots(anchor, process))
+    bool words = header->type == WIRE_SNAPSHOT || header->type == WIRE_CHUNK, rounds = header->type == WIRE_FOLLOW;
+    if (!(anchor->replay ? rounds : words) || !sends_snapshots(anchor, process))
         return why_set(why, ERR_INVALID, "a %s has no place on the road to the anchor", wire_find(header->type)->name);
     int err = wire_decode(header->type, payload, bytes, &decoded, why);
     if (err)
         return err;
     worker->busy_ns = clock_now_ns();
+    if (rounds)
+        return take_follow(anchor, process, &decoded.follow, worker, why);
     if (header->type == WIRE_SNAPSHOT) {
         anchor->sender = process / anchor->settings.assign.stages;
         return assembly_begin(anchor->assembly, process % anchor->settings.assign.stages, &decoded.snapshot, why);

@@ -10,6 +10,7 @@
 #include "gpu/train/anchor.h"
 #include "gpu/train/assembly.h"
 #include "gpu/train/matrices.h"
+#include "gpu/train/replay.h"
 
 struct anchor_matrix {
     struct matrix is;
@@ -21,6 +22,7 @@ struct anchor_matrix {
 struct anchor {
     struct compute_settings settings;
     struct assembly *assembly;
+    struct replay *replay; /* loop thread; NULL: snapshots come as words */
     uint64_t flipped_ns; /* loop thread */
     int sender;          /* loop thread: the replica that began the newest snapshot */
     uint64_t rate_bps;   /* loop thread: of each road to a stage; 0: as link.pace says */

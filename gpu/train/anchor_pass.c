@@ -54,6 +54,8 @@ static int load_model(struct anchor *anchor, const struct stage_shape *shape, st
     if (!err)
         err = stage_new(anchor->ops, anchor->device, shape, &anchor->model, why);
     anchor->memory_bytes = stage_memory(shape).total + assembly_memory(shape);
+    if (anchor->replay)
+        anchor->memory_bytes += replay_memory(&anchor->settings.profile, shape);
     return err;
 }
 

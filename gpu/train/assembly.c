@@ -191,6 +191,23 @@ int assembly_chunk(struct assembly *assembly, int stage, const struct wire_chunk
     return 1;
 }
 
+uint16_t *assembly_words(struct assembly *assembly, int stage)
+{
+    return assembly->next + assembly->parts[stage].first;
+}
+
+int assembly_filled(struct assembly *assembly, int stage, uint64_t version, uint64_t bytes)
+{
+    struct part *part = &assembly->parts[stage];
+    BUG_IF(part->next != version);
+    part->here = part->chunks;
+    part->bytes = bytes;
+    if (!is_whole(assembly, version))
+        return 0;
+    flip(assembly, version);
+    return 1;
+}
+
 void assembly_held(const struct assembly *assembly, int stage, struct wire_held *held)
 {
     const struct part *part = &assembly->parts[stage];

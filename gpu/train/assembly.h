@@ -29,6 +29,10 @@ int assembly_begin(struct assembly *assembly, int stage, const struct wire_snaps
 /* 0; ERR_AGAIN: the chunk did not make what it should, it is wanted whole; ERR_INVALID: it has no place here. 1: the version
  * is whole and now held. Chunks of a version that was given up are dropped. */
 int assembly_chunk(struct assembly *assembly, int stage, const struct wire_chunk *chunk, struct why *why);
+/* In place of chunks: the words of a stage that has begun a version, to be filled; then whole, of so many bytes that travelled. As above: 1,
+ * or 0. */
+uint16_t *assembly_words(struct assembly *assembly, int stage);
+int assembly_filled(struct assembly *assembly, int stage, uint64_t version, uint64_t bytes);
 void assembly_held(const struct assembly *assembly, int stage, struct wire_held *held); /* what to tell a stage */
 /* Bytes of the version that is held as they travelled, in full, and how many versions were whole so far. */
 void assembly_bytes(const struct assembly *assembly, uint64_t *travelled, uint64_t *full, uint64_t *versions);

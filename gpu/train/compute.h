@@ -14,6 +14,7 @@
 #include "ssh/wire/wire.h"
 
 struct snap;
+struct follow;
 struct bases;
 
 struct compute_settings {
@@ -24,6 +25,7 @@ struct compute_settings {
     char host[WIRE_NAME];                            /* ours */
     char upstream[WIRE_NAME], downstream[WIRE_NAME]; /* names of the neighbours, "" where there is none */
     struct snap *snap;   /* where snapshots go; NULL: none are taken here. Outlives the compute, as */
+    struct follow *follow; /* where rounds go, in their place (anchor.follow); and */
     struct bases *bases; /* where the anchor's directions come from; NULL: there is no anchor */
 };
 

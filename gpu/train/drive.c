@@ -199,7 +199,7 @@ static bool uses_anchor(const struct compute *compute)
 static void stamp_anchor(struct compute *compute, uint64_t step, struct wire_stamp *stamp)
 {
     struct drive *drive = &compute->drive;
-    if (!compute->correct && !compute->settings.snap)
+    if (!compute->correct && !compute->settings.snap && !compute->settings.follow)
         return;
     if (drive->capture_wanted && step >= drive->capture_from) {
         stamp->capture = 1;

@@ -212,6 +212,7 @@ bool agree_takes(const struct compute *compute, const char *name);
 void agree_stamp(const struct compute *compute, struct wire_stamp *stamp);
 /* The common copy of all weights as bf16 words, as stage_words_get has them; false when there is none. */
 bool siblings_words(const struct compute *compute, uint16_t *words);
+uint64_t siblings_capture(struct compute *compute, uint64_t version); /* for an anchor that follows; bytes that travel for it */
 void siblings_report(const struct compute *compute, struct wire_sample *sample); /* the newest wait for them */
 
 /* ---- correct.c: gradients, by the anchor's directions ---- */

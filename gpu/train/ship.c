@@ -2,6 +2,7 @@
 
 #include "gpu/train/bases.h"
 #include "gpu/train/delta.h"
+#include "gpu/train/follow.h"
 #include "gpu/train/shape.h"
 #include "gpu/train/snap.h"
 #include "ssh/base/clock.h"
@@ -11,6 +12,28 @@
 #define QUEUED_MOST                                                                                                         \
     ((uint64_t)2 << 20) /* bytes that wait for the road: what is granted but not sent can still be taken back */
 #define LOOK_NS (20 * CLOCK_MS)
+
+/* ---- where what is sent comes from: words of snapshots, or rounds ---- */
+
+static bool has_source(const struct worker *worker)
+{
+    return worker->snap || worker->follow;
+}
+
+static uint64_t newest(const struct worker *worker)
+{
+    return worker->snap ? snap_version(worker->snap) : worker->follow ? follow_newest(worker->follow) : 0;
+}
+
+static uint64_t full_bytes(const struct worker *worker)
+{
+    return worker->snap ? snap_full_bytes(worker->snap) : worker->follow ? follow_full_bytes(worker->follow) : 0;
+}
+
+static bool next(struct worker *worker, struct snap_piece *piece)
+{
+    return worker->snap ? snap_next(worker->snap, piece) : follow_next(worker->follow, piece);
+}
 
 /* Of the version's chunks those that have left; what waits in the road's queue has not. */
 static double share_left(const struct worker *worker)
@@ -26,7 +49,7 @@ static void tell(struct worker *worker, enum snapshot_mark kind, uint64_t versio
     struct wire_mark mark = {.mark = (uint8_t)kind,
                              .version = version,
                              .bytes = ship->sent_bytes,
-                             .total = worker->snap ? snap_full_bytes(worker->snap) : 0,
+                             .total = full_bytes(worker),
                              .value = share_left(worker)};
     control_send(worker->control, WIRE_MARK, &mark);
 }
@@ -37,15 +60,15 @@ static void pump(void *arg)
     struct worker *worker = arg;
     struct ship *ship = &worker->ship;
     struct snap_piece piece;
-    while (worker->snap && roads_stand(worker->roads, MAIL_ANCHOR)) {
-        bool granted = ship->grant.version == snap_version(worker->snap) && ship->sent_bytes < ship->grant.bytes;
+    while (has_source(worker) && roads_stand(worker->roads, MAIL_ANCHOR)) {
+        bool granted = ship->grant.version == newest(worker) && ship->sent_bytes < ship->grant.bytes;
         if (!granted)
             return;
         if (roads_queued_bytes(worker->roads, MAIL_ANCHOR, LANE_BULK) > QUEUED_MOST) {
             loop_timer_set(ship->look, LOOK_NS);
             return;
         }
-        if (!snap_next(worker->snap, &piece))
+        if (!next(worker, &piece))
             return;
         ship->sent_bytes += piece.bytes + FRAME_HEADER_BYTES;
         ship->chunks = piece.chunks;
@@ -87,21 +110,28 @@ int ship_open(struct worker *worker, struct compute_settings *settings, struct w
     worker->ship.look = loop_timer_new(worker->loop, pump, worker);
     if (corrects || count)
         settings->bases = worker->bases = bases_new(&shape, corrects ? profile_anchor_rank(profile) : -1, parts, count);
-    int err = shape_sends_snapshots(profile, worker->assign.replica) ? snap_new(worker->loop, &shape, pump, worker, &worker->snap, why) : 0;
+    int err = 0;
+    if (profile->anchor_follow)
+        worker->follow = follow_new(worker->loop, &shape, (int)profile->sync_fragments, pump, worker);
+    else if (shape_sends_snapshots(profile, worker->assign.replica))
+        err = snap_new(worker->loop, &shape, pump, worker, &worker->snap, why);
     settings->snap = worker->snap;
+    settings->follow = worker->follow;
     return err;
 }
 
 /* What may lie in the road's queue: a piece is put there while it holds no more than QUEUED_MOST. */
 size_t ship_queue_bytes(const struct worker *worker)
 {
-    return worker->snap ? (size_t)QUEUED_MOST + FRAME_HEADER_BYTES + wire_find(WIRE_CHUNK)->max_bytes : 0;
+    size_t piece = wire_find(worker->follow ? WIRE_FOLLOW : WIRE_CHUNK)->max_bytes;
+    return has_source(worker) ? (size_t)QUEUED_MOST + FRAME_HEADER_BYTES + piece : 0;
 }
 
 void ship_free(struct worker *worker)
 {
     loop_timer_free(worker->ship.look);
     snap_free(worker->snap);
+    follow_free(worker->follow);
     bases_free(worker->bases);
 }
 
@@ -109,6 +139,8 @@ void ship_road(struct worker *worker, bool stands)
 {
     if (worker->snap)
         snap_road(worker->snap, stands);
+    if (worker->follow)
+        follow_road(worker->follow, stands);
     if (!stands)
         tell(worker, MARK_AWAY, 0);
 }
@@ -126,7 +158,7 @@ void ship_grant(struct worker *worker, const struct wire_grant *grant)
 
 void ship_report(struct worker *worker)
 {
-    uint64_t version = worker->snap ? snap_version(worker->snap) : 0;
+    uint64_t version = newest(worker);
     if (version && worker->ship.grant.version == version)
         tell(worker, MARK_SHIPPED, version);
 }
@@ -153,6 +185,8 @@ int ship_message(struct worker *worker, const struct frame_header *header, const
             tell(worker, MARK_DIRECTIONS, basis ? decoded.basis.version : decoded.statistics.version);
         return err < 0 ? err : 0;
     }
+    if (worker->follow && header->type == WIRE_WANT)
+        return follow_want(worker->follow, &decoded.want, why);
     if (!worker->snap)
         return why_set(why, ERR_INVALID, "the anchor speaks of snapshots to replica %u", worker->assign.replica);
     if (header->type == WIRE_WANT)

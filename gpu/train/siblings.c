@@ -216,7 +216,7 @@ static void count_memory(struct compute *compute, const struct siblings_list *li
     if (siblings->gradients)
         compute->memory_bytes += 2 * (uint64_t)largest_tensor(list) * sizeof(float);
     else
-        compute->memory_bytes += sync_memory(&list->settings, list->tensors, list->count);
+        compute->memory_bytes += sync_memory(&list->settings, list->tensors, list->count) + siblings_follow_memory(compute);
 }
 
 int siblings_load(struct compute *compute, const struct stage_shape *shape, struct why *why)
@@ -316,7 +316,7 @@ static int send_round(struct compute *compute, const struct fragment_round *roun
         BUG_IF(++i == siblings->flights);
     struct flight *flight = &siblings->flight[i];
     uint8_t *bytes = flight->bytes;
-    *flight = (struct flight){.used = true, .is = *round, .bytes = bytes};
+    *flight = (struct flight){.used = true, .is = *round, .rank = compute->pass.stamp.sync_rank, .bytes = bytes};
     int err = agree_send(compute, round);
     return err ? err : contribute(compute, flight);
 }
@@ -335,6 +335,8 @@ static int take_exchange(struct compute *compute, struct flight *flight)
         flight->failed = true; /* all replicas see the same bytes, so all of them skip it */
         compute_say(compute, EVENT_WARN, flight->is.applied, "round-skipped", "round %" PRIu64 ", fragment %d: %s",
                     flight->is.round, flight->is.fragment, why.text);
+    } else {
+        siblings_tell_exchange(compute, flight, parts);
     }
     post_release(siblings, &flight->own);
     if (!flight->failed && ++flight->exchange < sync_exchanges(siblings->sync, flight->is.fragment))
@@ -363,6 +365,7 @@ static int finish_round(struct compute *compute, struct flight *flight, uint64_t
                                .hash = hash, .sent_bytes = flight->own.total};
     siblings->ended[outer.fragment].round = outer.round;
     siblings->ended[outer.fragment].hash = outer.hash;
+    siblings_tell_other(compute, flight);
     if (!flight->foreign)
         compute_tell(compute, WIRE_OUTER, &outer, step);
     flight->used = false;

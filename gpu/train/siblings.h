@@ -35,6 +35,7 @@ struct flight { /* a round that we have sent and not yet applied */
     bool foreign; /* it was under way when we joined: what comes of it is copied */
     struct fragment_round is;
     int exchange, contributors;
+    uint16_t rank;           /* of PowerSGD, in this round */
     struct wire_sync own; /* what we sent in that exchange */
     uint8_t *bytes;
 };
@@ -101,6 +102,12 @@ void siblings_list(const struct profile *profile, const struct stage_shape *shap
 void siblings_list_clear(struct siblings_list *list);
 
 void siblings_take(struct compute *compute); /* the weights become the common copy */
+
+/* ---- siblings_follow.c: nothing, where no anchor follows ---- */
+/* It was applied. */
+void siblings_tell_exchange(struct compute *compute, const struct flight *flight, const struct sync_part *parts);
+void siblings_tell_other(struct compute *compute, const struct flight *flight); /* it ended otherwise */
+uint64_t siblings_follow_memory(const struct compute *compute); /* from now on bounded by it */
 
 /* ---- post.c ---- */
 int post_send(struct compute *compute, const struct wire_sync *what, const uint8_t *bytes);

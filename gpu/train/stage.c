@@ -256,7 +256,7 @@ static int take_grant(struct worker *worker, const void *message, struct why *wh
 {
     if (worker->anchor)
         anchor_grant(worker->anchor, message, worker);
-    else if (worker->snap)
+    else if (worker->snap || worker->follow)
         ship_grant(worker, message);
     else
         return why_set(why, ERR_INVALID, "a GRANT came to one that sends no snapshots");

@@ -15,6 +15,7 @@
 
 #include "gpu/train/inside.h"
 #include "gpu/train/save.h"
+#include "gpu/train/follow.h"
 #include "gpu/train/snap.h"
 #include "ssh/base/clock.h"
 #include "ssh/wire/frame.h"
@@ -340,19 +341,30 @@ static int phase_save(struct compute *compute)
     return 0;
 }
 
+static void keep_words(struct compute *compute)
+{
+    uint16_t *words = snap_begin(compute->settings.snap);
+    if (!siblings_words(compute, words)) /* what replicas have in common, or what this one has */
+        stage_words_get(compute->model, words);
+    snap_commit(compute->settings.snap, compute->pass.step);
+}
+
 /* The weights that the step begins with, for the anchor. */
 static int phase_capture(struct compute *compute)
 {
     struct pass *pass = &compute->pass;
     uint64_t before_ns = clock_now_ns();
-    if (pass->stamp.kind != STAMP_TRAIN || !pass->stamp.capture || !compute->settings.snap)
+    if (pass->stamp.kind != STAMP_TRAIN || !pass->stamp.capture || (!compute->settings.snap && !compute->settings.follow))
         return 0;
-    uint16_t *words = snap_begin(compute->settings.snap);
-    if (!siblings_words(compute, words)) /* what replicas have in common, or what this one has */
-        stage_words_get(compute->model, words);
-    snap_commit(compute->settings.snap, pass->step);
-    struct wire_mark mark = {.mark = MARK_CAPTURED, .version = pass->step, .step = pass->step,
-                             .total = snap_full_bytes(compute->settings.snap), .elapsed_ns = clock_now_ns() - before_ns};
+    struct wire_mark mark = {.mark = MARK_CAPTURED, .version = pass->step, .step = pass->step};
+    if (compute->settings.follow) {
+        mark.bytes = siblings_capture(compute, pass->step);
+        mark.total = follow_full_bytes(compute->settings.follow);
+    } else {
+        mark.total = snap_full_bytes(compute->settings.snap);
+        keep_words(compute);
+    }
+    mark.elapsed_ns = clock_now_ns() - before_ns;
     compute_tell(compute, WIRE_MARK, &mark, pass->step);
     pass->compute_ns += mark.elapsed_ns;
     return 0;

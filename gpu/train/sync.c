@@ -409,6 +409,18 @@ size_t sync_contribute(struct sync *sync, int fragment, int exchange, const stru
     return (size_t)(at - out);
 }
 
+void sync_listen(struct sync *sync, int fragment)
+{
+    for (int i = 0; i < sync->count; i++) {
+        struct tensor *tensor = &sync->tensors[i];
+        if (!tensor->powersgd || tensor->is.fragment != fragment)
+            continue;
+        powersgd_set_rank(tensor->powersgd, tensor->rank);
+        memset(sync->sum, 0, (size_t)tensor->count * sizeof *sync->sum);
+        powersgd_begin(tensor->powersgd, sync->sum);
+    }
+}
+
 /* ---- what comes of all contributions ---- */
 
 /* Before anything changes: are all of them what they must be? */

@@ -85,6 +85,8 @@ size_t sync_most_bytes(const struct sync *sync, int fragment, int exchange);
 size_t sync_contribute(struct sync *sync, int fragment, int exchange, const struct sync_weights *weights, uint8_t *out);
 /* The parts of all, own included, in the order of the replicas. After the last exchange the common copy has made its step.
  * ERR_INVALID with the reason: not the bytes of this fragment, or not finite; the round is dropped then. */
+/* Of one that listens (anchor.follow), ahead of the first exchange, in place of a contribution; self is −1 then. */
+void sync_listen(struct sync *sync, int fragment);
 int sync_receive(struct sync *sync, int fragment, int exchange, const struct sync_part *parts, int count, int self,
                  const struct sync_outer *outer, struct why *why);
 void sync_drop(struct sync *sync, int fragment); /* the round failed; harmless when none is under way */

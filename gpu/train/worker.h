@@ -14,6 +14,7 @@
 #include "gpu/train/roads.h"
 
 struct snap;
+struct follow;
 struct bases;
 struct anchor;
 
@@ -41,7 +42,8 @@ struct worker {
     struct compute *compute; /* of a stage, */
     struct anchor *anchor;   /* or of the anchor */
     bool is_anchor;
-    struct snap *snap;       /* of a stage whose weights go to the anchor */
+    struct snap *snap;       /* of a stage whose weights go to the anchor, */
+    struct follow *follow;   /* or whose rounds do */
     struct bases *bases;     /* of a stage that is corrected */
     struct ship ship;
 

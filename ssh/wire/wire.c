@@ -174,6 +174,12 @@ static const struct wire_field chunk_fields[] = {
 static const struct wire_field held_fields[] = {
     FIELD(held, version), FIELD(held, hash), FIELD(held, next), FIELD(held, chunks),
 };
+static const struct wire_field follow_fields[] = {
+    FIELD(follow, number), FIELD(follow, before), RANGE(follow, kind, FOLLOW_ROUND, FOLLOW_VERSION), RANGE(follow, exchange, 0, 1),
+    FIELD(follow, fragment), FIELD(follow, first_layer), FIELD(follow, layers), FIELD(follow, rank), FIELD(follow, part),
+    FIELD(follow, parts), FIELD(follow, replica), FIELD(follow, share), FIELD(follow, rate), FIELD(follow, momentum),
+    FIELD(follow, hash), FIELD(follow, offset), FIELD(follow, total), FIELD(follow, body),
+};
 static const struct wire_field want_fields[] = {FIELD(want, version), FIELD(want, chunk)};
 static const struct wire_field statistics_fields[] = {
     FIELD(statistics, version), FIELD(statistics, boundary), FLAG(statistics, backward), FIELD(statistics, body),
@@ -293,6 +299,7 @@ static const struct wire_message messages[] = {
     ROW(BASIS, basis, "anchor→stage", LANE_BULK, 42 + WIRE_BASIS_BYTES),
     ROW(METER, meter, "W→S", LANE_TELEM, 87),
     ROW(STATISTICS, statistics, "anchor→stage", LANE_BULK, 16 * MIB),
+    ROW(FOLLOW, follow, "stage→anchor", LANE_BULK, 72 + WIRE_SYNC_BYTES),
 
     ROW(SAMPLE, sample, "W→S", LANE_TELEM, 167 + NAME_BYTES),
     ROW(ROAD_SAMPLE, road_sample, "W→S", LANE_TELEM, 77 + NAME_BYTES),

@@ -70,10 +70,11 @@ enum wire_type {
     WIRE_SNAPSHOT = 84, /* stage→anchor, ahead of its chunks: what they will make */
     WIRE_CHUNK = 85,    /* stage→anchor: some words of it, whole or as a difference */
     WIRE_HELD = 86,     /* anchor→stage: what is held, and what has come of the next */
-    WIRE_WANT = 87,     /* anchor→stage: this chunk again, whole */
+    WIRE_WANT = 87,     /* anchor→stage: this chunk again, whole; with anchor.follow: what is held of a fragment */
     WIRE_BASIS = 88,    /* anchor→stage: the directions of one matrix */
     WIRE_METER = 89,    /* W→S what the correction of a class of matrices did in a step */
     WIRE_STATISTICS = 90, /* anchor→stage: statistics of a cut, as the anchor measured them */
+    WIRE_FOLLOW = 91,   /* stage→anchor: a piece of what changes the common copy of a fragment, or what it is */
 
     /* 100–119 telemetry, lane TELEM, latest wins per (type, key) */
     WIRE_SAMPLE = 100,      /* W→S one training step of one stage */
@@ -343,7 +344,7 @@ struct wire_use {
 };
 
 enum snapshot_mark {
-    MARK_CAPTURED = 1, /* stage: kept; total = bytes of it in full, elapsed = of the copy */
+    MARK_CAPTURED = 1, /* stage: kept; total = bytes of it in full, elapsed = of the copy; bytes that will travel, 0 = not known */
     MARK_SHIPPED,      /* stage: bytes of it were sent, in chunks; total in full */
     MARK_FLIPPED,      /* anchor: all stages' parts are here and are what their hashes say; bytes travelled of total in full */
     MARK_COMPUTED,     /* anchor: its directions are on their way; elapsed = from the flip, value = the norm of its gradient */
@@ -384,8 +385,31 @@ struct wire_held {
 };
 
 struct wire_want {
-    uint64_t version;
-    uint32_t chunk;
+    uint64_t version; /* with anchor.follow: one more than the round that the fragment is held of; 0 = it is wanted whole */
+    uint32_t chunk;   /* with anchor.follow: the fragment */
+};
+
+enum follow_kind {
+    FOLLOW_ROUND,   /* an exchange of a round: its contributions, a part each */
+    FOLLOW_STATE,   /* common copy, momentum and bases after a round: gpu/train/sync.h */
+    FOLLOW_VERSION, /* all before makes this version; body: u64 [fragments], hashes of the common copies */
+};
+
+/* Pieces of a part follow each other, and so do parts; what is not finished is begun anew on the next road. */
+struct wire_follow {
+    uint64_t number, before; /* of the round, or the version; before: of the round of this fragment before it */
+    uint8_t kind;            /* enum follow_kind */
+    uint8_t exchange;        /* of the round, as in SYNC */
+    uint16_t fragment;
+    uint16_t first_layer, layers; /* of the stage */
+    uint16_t rank;           /* of PowerSGD in this round */
+    uint16_t part, parts;
+    uint16_t replica;        /* whose contribution this part is */
+    float share;             /* of the mean */
+    float rate, momentum;    /* of the outer step */
+    uint64_t hash;           /* of a state: of the common copy in it */
+    uint64_t offset, total;  /* bytes of the part */
+    struct wire_bytes body;
 };
 
 struct wire_basis {

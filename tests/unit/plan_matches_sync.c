@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "gpu/model/carve.h"
+#include "gpu/train/follow.h"
 #include "gpu/train/shape.h"
 #include "gpu/train/siblings.h"
 #include "scheduler/plan.h"
@@ -72,6 +73,20 @@ static uint64_t copied_bytes(const struct siblings_list *list)
     return most;
 }
 
+/* What waits for an anchor that follows, at most. */
+static void check_follow(const struct siblings_list *list, const struct plan_stage *stage)
+{
+    struct sync *sync;
+    uint64_t state, all = 0, bound = plan_follow_memory(&profile, stage, &state);
+    assert_int_equal(sync_new(&list->settings, list->tensors, list->count, &sync, NULL), 0);
+    for (int f = 0; f < list->settings.fragments; f++)
+        all += sync_state_bytes(sync, f);
+    assert_int_equal(state, all);
+    assert_int_equal(bound, follow_bound(sync, list->settings.fragments, 2));
+    assert_true(plan_replay_memory(&profile, stage) >= sync_memory(&list->settings, list->tensors, list->count) + copied_bytes(list));
+    sync_free(sync);
+}
+
 static void check_all(void)
 {
     struct why why = {0};
@@ -84,6 +99,7 @@ static void check_all(void)
         if (profile.sync_table != TABLE_TOUCHED)
             assert_int_equal(plan_sync_bytes(&profile, &plan.stages[i]), sent_bytes(&list));
         assert_int_equal(plan.stages[i].sync_bytes, sync_memory(&list.settings, list.tensors, list.count) + copied_bytes(&list));
+        check_follow(&list, &plan.stages[i]);
         siblings_list_clear(&list);
     }
 }

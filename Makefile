@@ -94,7 +94,7 @@ $(O)/kedge-worker: $(O)/obj/gpu/train/main.o $(call archives,$(WORKER_ROOMS))
 	$(link) $(event_LIBS) $(crypto_LIBS) $(jansson_LIBS) $(pcre2_LIBS) $(utf8proc_LIBS) $(zstd_LIBS) -ldl -lm
 
 # Long loops over rows, which -O2 does not vectorise.
-$(call objects,gpu/math/statistics.c gpu/math/statistics_eigen.c gpu/math/payload.c gpu/math/outer.c gpu/train/sync.c): ALL_CFLAGS += -O3
+$(call objects,gpu/math/statistics.c gpu/math/statistics_eigen.c gpu/math/payload.c gpu/math/outer.c gpu/train/sync.c ssh/wire/planes.c): ALL_CFLAGS += -O3
 
 # The CPU backend: its kernels are compiled three times and chosen at run time (gpu/cpu/kernels.h). Under the thread sanitizer they run
 # on one thread: it cannot see the synchronisation inside an OpenMP runtime and would take every parallel loop for a race.

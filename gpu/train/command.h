@@ -36,7 +36,8 @@ int resume_main(int count, char **words);
 int prepare_main(int count, char **words); /* data prepare … */
 int sample_main(int count, char **words);
 int eval_main(int count, char **words);
-int unpack_main(int count, char **words);
+int receive_main(int count, char **words);
+int digest_main(int count, char **words);
 
 /* Fills `arguments` and reads the run id. `needs` (NULL-terminated) are the options that must be there. */
 int command_arguments(int count, char **words, const char *const *needs, struct worker_arguments *arguments,

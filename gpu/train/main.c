@@ -29,7 +29,8 @@ static const struct command {
     {"eval",
      "FOLDER FILE... [--sequence N] [--windows N] [--answers N] [--tokens N] [--template NAME] [--skip-bad-lines] [--json]",
      "the mean loss of a Hugging Face checkpoint on some data, and its right answers", eval_main},
-    {"unpack", "", "undo on the output what an upload has made smaller; the console starts it", unpack_main},
+    {"receive", "PART", "write what an upload sends into a part of a file; the console starts it", receive_main},
+    {"digest", "PART", "print the SHA-256 of what has arrived of it; the console starts it", digest_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
 };

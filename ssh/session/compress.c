@@ -78,6 +78,8 @@ static size_t ours_bound(struct compress *compress, size_t bytes)
 static size_t split_frame(struct compress *compress, unsigned stride, const uint8_t *in, size_t bytes, uint8_t *out)
 {
     size_t used = 0, each = bytes / stride;
+    if (stride == 1)
+        return zstd_frame(compress, in, bytes, out);
     planes_split(stride, in, bytes, compress->split);
     for (unsigned plane = 0; plane < stride; plane++)
         used += zstd_frame(compress, compress->split + plane * each, plane + 1 < stride ? each : bytes - plane * each, out + used);

@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of a shell on the host: U becomes the program that undoes the best of our frames that it has, as compress_new is told it, or stays empty;
- * and u undoes them, from its input to its output. K: the folder of our programs, if they are there. */
+/* Of a shell on the host: U becomes the program that undoes the best of our frames that it has, as compress_new is told it, or stays empty.
+ * K: the folder of our programs, if they are there; k runs kedge-worker, which takes whole orders, while the others undo with -dc. */
 #define COMPRESS_CHOOSE                                                                                                             \
-    "u() { if [ $U = kedge-worker ]; then LD_LIBRARY_PATH=\"$K/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" \"$K/kedge-worker\" unpack; " \
-    "else $U -dc; fi; }; U=kedge-worker; [ \"$K\" ] && u </dev/null >/dev/null 2>&1 || U=; "                                        \
+    "k() { LD_LIBRARY_PATH=\"$K/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" \"$K/kedge-worker\" \"$@\"; }; "                            \
+    "U=kedge-worker; [ \"$K\" ] && k receive / </dev/null >/dev/null 2>&1 || U=; "                                                  \
     "[ \"$U\" ] || for p in zstd gzip; do command -v $p >/dev/null 2>&1 && { U=$p; break; }; done; "
 
 struct compress;

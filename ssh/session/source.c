@@ -49,13 +49,15 @@ int source_hash(struct source *source, size_t most, struct why *why)
 {
     uint64_t left = source->bytes - source->hashed_bytes;
     size_t bytes = left < most ? (size_t)left : most;
-    uint8_t *piece = mem_new(bytes + 1);
-    int err = source_read(source, source->hashed_bytes, piece, bytes, why);
-    if (!err) {
-        digest_add(source->digest, piece, bytes);
-        source->hashed_bytes += bytes;
+    int err = 0;
+    for (size_t done = 0, part; !err && done < bytes; done += part) {
+        part = bytes - done < sizeof source->piece ? bytes - done : sizeof source->piece;
+        err = source_read(source, source->hashed_bytes, source->piece, part, why);
+        if (!err) {
+            digest_add(source->digest, source->piece, part);
+            source->hashed_bytes += part;
+        }
     }
-    mem_free(piece);
     if (!err && source->hashed_bytes == source->bytes && !source->hash[0]) {
         uint8_t sum[DIGEST_SHA256];
         digest_finish(source->digest, sum);

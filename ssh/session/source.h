@@ -20,6 +20,7 @@ struct source {
     struct digest *digest;
     uint64_t hashed_bytes;
     char hash[DIGEST_HEX]; /* "" until all of it was hashed */
+    uint8_t piece[65536];  /* of the moment: stays in the cache between reading and hashing */
 };
 
 /* A regular file. source_close it also when it failed. */

@@ -12,7 +12,7 @@
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 #include "ssh/session/compress.h"
-#include "ssh/session/exec.h"
+#include "ssh/session/orders.h"
 #include "ssh/session/shell.h"
 #include "ssh/session/source.h"
 #include "ssh/session/units.h"
@@ -27,14 +27,14 @@
 #define LONG_NS (1600 * CLOCK_MS)
 #define TICK_NS (500 * CLOCK_MS)
 #define RATE_TICKS 6 /* the rate is over so many ticks */
-#define CHECK_DIFFERS 9 /* status of CHECK: another content */
 
 /* A shell on the host that takes orders. */
 struct stream {
     struct upload *upload;
     struct shell *shell;
     uint64_t at, left;          /* of the order under way: what is still to be sent, */
-    uint8_t *packed;            /* from here if it is compressed, `at` of `packed_bytes` */
+    bool packs;                 /* it goes compressed: */
+    uint8_t *packed;            /* from here, `at` of `packed_bytes`; room for PACKED_UNITS, once one did */
     size_t packed_bytes;
     uint64_t first, count, done; /* its units, and of them those that are compressed by now */
     uint64_t ordered_ns, units; /* units: the length of the next one */
@@ -313,7 +313,7 @@ static void on_checker_ended(struct shell *shell, int err, int status, const cha
 {
     struct upload *upload = arg;
     (void)shell;
-    if (status != CHECK_DIFFERS) {
+    if (status != ORDERS_DIFFERS) {
         shell_over(upload, err, status, reason);
     } else if (!upload->restarted) {
         log_at(LOG_WARN, "upload", "%s arrived damaged, or was another file before: sending it again", upload->remote);
@@ -367,9 +367,10 @@ static enum shell_next take_order(struct stream *stream)
     stream->at = first * UNITS_BYTES;
     stream->left = units_end(&upload->units, first + count - 1) - stream->at;
     stream->done = stream->packed_bytes = 0;
-    if (pays)
-        stream->packed = mem_new((size_t)count * compress_bound(upload->compress, UNITS_BYTES));
-    else
+    stream->packs = pays;
+    if (pays && !stream->packed)
+        stream->packed = mem_new(PACKED_UNITS * compress_bound(upload->compress, UNITS_BYTES));
+    if (!pays)
         shell_put(stream->shell, "%" PRIu64 " %" PRIu64 "\n", stream->at, stream->left);
     return SHELL_ON;
 }
@@ -397,18 +398,15 @@ static enum shell_next send_some(struct stream *stream)
     struct upload *upload = stream->upload;
     size_t bytes = stream->left < SHELL_BYTES ? (size_t)stream->left : SHELL_BYTES;
     uint8_t *out = shell_reserve(stream->shell, bytes);
-    if (stream->packed)
+    if (stream->packs)
         memcpy(out, stream->packed + stream->at, bytes);
     else if (!read_at(upload, stream->at, out, bytes) || !hash_some(upload, bytes))
         return SHELL_GONE;
     shell_commit(stream->shell, bytes);
     stream->at += bytes;
     stream->left -= bytes;
-    if (stream->left)
-        return SHELL_ON;
-    shell_put(stream->shell, "end\n");
-    mem_free(stream->packed);
-    stream->packed = NULL;
+    if (!stream->left)
+        shell_put(stream->shell, "end\n");
     return SHELL_ON;
 }
 
@@ -419,7 +417,7 @@ static enum shell_next on_more(struct shell *shell, void *arg)
     (void)shell;
     if (upload->phase != UPLOAD_SENDING || !upload->has_part)
         return SHELL_WAIT;
-    if (stream->packed && stream->done < stream->count)
+    if (stream->packs && stream->done < stream->count)
         return compress_unit(stream);
     if (stream->left)
         return send_some(stream);
@@ -449,29 +447,11 @@ static enum shell_next on_checker_more(struct shell *shell, void *arg)
     return SHELL_ON;
 }
 
-/* An order is BEGIN BYTES, or BEGIN BYTES COMPRESSED when these come instead. dd takes exactly what was ordered from the pipe, and a line
- * behind it proves that it was whole: at the end of the connection dd is content with less. An
- * unpacker that fails shows in the hash; the cat takes the rest from it, so that the next line is one. */
-#define TAKE_ORDERS                                                                                                             \
-    "w() { dd of=\"$F.part\" bs=131072 iflag=fullblock,count_bytes oflag=seek_bytes seek=$o count=$n conv=notrunc status=none; }; " \
-    "while read -r o n z; do if [ \"$o\" = anew ]; then N || exit 5; echo anew; continue; fi; "                                  \
-    "if [ \"$z\" ]; then dd bs=131072 iflag=fullblock,count_bytes count=$z status=none | { u || cat >/dev/null; } | w; else w; fi || exit 5; " \
-    "read -r e && [ \"$e\" = end ] || exit 6; echo $o $n >>\"$F.part.list\" || exit 5; echo done ${z:-$n} $o $n; done"
-
-/* It hashes what has arrived as far as there is no gap, so that little is left to do at the end; then all goes into its place. One of a
- * console that was killed goes on by itself, and may have put the same part there before us. */
-#define CHECK                                                                                                                   \
-    "H=$(while read -r o n && [ \"$o\" != end ]; do dd if=\"$F.part\" bs=131072 iflag=skip_bytes,count_bytes skip=$o count=$n " \
-    "status=none || exit 1; done | $S | cut -d' ' -f1); read -r h m || exit 6; [ \"$H\" = \"$h\" ] || { rm -f \"$F.part\" "      \
-    "\"$F.part.list\"; echo \"its SHA-256 is $H, ours $h\" >&2; exit 9; }; "                                                    \
-    "if chmod $m \"$F.part\" && mv -f \"$F.part\" \"$F\"; then rm -f \"$F.part.list\"; "                                       \
-    "else [ \"$($S <\"$F\" | cut -d' ' -f1)\" = \"$h\" ]; fi && echo same"
-
-static void start_shell(struct upload *upload, unsigned index, const char *script)
+/* It takes `command`, which it frees. */
+static void start_shell(struct upload *upload, unsigned index, char *command)
 {
     static const struct shell_callbacks callbacks = {on_line, on_more, on_ended};
     struct stream *stream = &upload->streams[index];
-    char *command = mem_format("%s%s", upload->prelude, script);
     *stream = (struct stream){.upload = upload, .units = 1};
     stream->shell = shell_new(upload->sessions[index % upload->session_count], command, upload->settings.stall_ns, &callbacks, stream);
     mem_free(command);
@@ -480,7 +460,7 @@ static void start_shell(struct upload *upload, unsigned index, const char *scrip
 static void start_checker(struct upload *upload)
 {
     static const struct shell_callbacks callbacks = {on_verdict, on_checker_more, on_checker_ended};
-    char *command = mem_format("%s%s", upload->prelude, CHECK);
+    char *command = orders_check(upload->prelude);
     upload->checker = shell_new(upload->sessions[upload->session_count - 1], command, upload->settings.stall_ns, &callbacks, upload);
     mem_free(command);
 }
@@ -498,14 +478,12 @@ static void begin_sending(struct upload *upload)
     }
     upload->stream_count = 1; /* that which looked */
     while (upload->stream_count < streams && upload->stream_count < UPLOAD_STREAMS && 2 * upload->stream_count < missing)
-        start_shell(upload, upload->stream_count++, TAKE_ORDERS);
+        start_shell(upload, upload->stream_count++, orders_take(upload->prelude));
     start_checker(upload);
     shell_poke(upload->streams[0].shell);
 }
 
-/* One shell, since each costs two round trips: is it there, is a part of it there, and if neither, make room for one; then it takes
- * orders. Where it is, what it is, how it is hashed, and how a part is begun, is in front of every command. openssl uses the
- * processor's instructions for SHA-256; sha256sum of many distributions is four times slower. */
+/* One shell, since each costs two round trips. */
 static void look(struct upload *upload)
 {
     stop_shells(upload);
@@ -517,13 +495,7 @@ static void look(struct upload *upload)
     compress_free(upload->compress);
     upload->compress = NULL;
     move_to(upload, UPLOAD_LOOKING);
-    char *script = mem_format(
-        "mkdir -p \"$(dirname \"$F\")\" || exit 1; echo undoes $U; "
-        "if [ -f \"$F\" ] && [ \"$(wc -c <\"$F\")\" -eq %" PRIu64 " ]; then echo \"have $($S <\"$F\")\"; h=1; fi; "
-        "if [ -f \"$F.part\" ] && [ \"$(head -n 1 \"$F.part.list\" 2>/dev/null)\" = \"$I\" ]; then echo part; tail -n +2 \"$F.part.list\"; "
-        "elif [ -z \"$h\" ]; then N || exit 5; echo new; fi; echo .; %s", size_of(upload), TAKE_ORDERS);
-    start_shell(upload, 0, script);
-    mem_free(script);
+    start_shell(upload, 0, orders_look(upload->prelude, size_of(upload)));
 }
 
 /* ---- progress ---- */
@@ -586,7 +558,6 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
                           struct why *why)
 {
     struct upload *upload = mem_new(sizeof *upload);
-    struct buf quoted, programs;
     char head[80];
     BUG_IF(session_count == 0 || session_count > UPLOAD_SESSIONS);
     *upload = (struct upload){
@@ -602,17 +573,7 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
     }
     units_init(&upload->units, size_of(upload));
     identity(upload, head);
-    buf_init(&quoted, 32768);
-    exec_quote(&quoted, settings->remote);
-    buf_put(&quoted, "", 1);
-    buf_init(&programs, 32768);
-    exec_quote(&programs, settings->programs ? settings->programs : "");
-    buf_put(&programs, "", 1);
-    upload->prelude = mem_format("export LC_ALL=C; umask 077; F=%s; I='%s'; K=%s; " COMPRESS_CHOOSE "S='openssl dgst -sha256 -r'; $S </dev/null >/dev/null 2>&1 || "
-                                 "S=sha256sum; N() { rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo \"$I\" >\"$F.part.list\"; "
-                                 "}; ", (const char *)buf_peek(&quoted), head, (const char *)buf_peek(&programs));
-    buf_clear(&quoted);
-    buf_clear(&programs);
+    upload->prelude = orders_prelude(settings->remote, head, settings->programs);
     loop_timer_set(upload->timer, TICK_NS);
     look(upload);
     return upload;

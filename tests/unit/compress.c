@@ -35,7 +35,7 @@ static void frames_are_undone(void **unused)
         struct place place;
         char command[1400], undo[600];
         if (i == 0)
-            snprintf(undo, sizeof undo, "%s/kedge-worker unpack", build ? build : "build");
+            snprintf(undo, sizeof undo, "%s/kedge-worker receive", build ? build : "build");
         else
             snprintf(undo, sizeof undo, "%s -dc", programs[i]);
         snprintf(command, sizeof command, "command -v %.*s >/dev/null", (int)strcspn(undo, " "), undo);
@@ -55,9 +55,15 @@ static void frames_are_undone(void **unused)
         }
         assert_int_equal(fwrite(plain, 1, BYTES, as_is), BYTES);
         assert_true(ftell(frames) < (long)BYTES * 9 / 10);
+        long packed_bytes = ftell(frames);
         fclose(as_is);
         fclose(frames);
-        snprintf(command, sizeof command, "%s <'%s/packed' | cmp - '%s/plain'", undo, place.folder, place.folder);
+        if (i == 0)
+            snprintf(command, sizeof command, "P='%s'; : >$P/part; : >$P/part.list; { echo 0 %zu %ld; cat $P/packed; echo end; } | %s $P/part >$P/said && "
+                     "cmp $P/part $P/plain && echo 'done %ld 0 %zu' | cmp - $P/said && echo '0 %zu' | cmp - $P/part.list", place.folder, BYTES,
+                     packed_bytes, undo, packed_bytes, BYTES, BYTES);
+        else
+            snprintf(command, sizeof command, "%s <'%s/packed' | cmp - '%s/plain'", undo, place.folder, place.folder);
         assert_int_equal(system(command), 0);
         mem_free(plain);
         mem_free(packed);
@@ -66,6 +72,39 @@ static void frames_are_undone(void **unused)
     }
     assert_null(compress_new("bzip2"));
     assert_null(compress_new(""));
+}
+
+/* What came before a bad order stays noted, and no more is; nothing of it is answered. */
+static void what_is_no_order_is_refused(void **unused)
+{
+    static const struct {
+        const char *input, *words;
+    } bad[] = {
+        {"x 1\\n", "is no order"},
+        {"0\\n", "is no order"},
+        {"0 0\\nend\\n", "is no order"},
+        {"0 1 2 3\\n", "is no order"},
+        {"9223372036854775807 1\\nxend\\n", "is no order"},
+        {"0 9\\nshort", "ends within an order"},
+        {"0 2\\nlongend\\n", "longer than it said"},
+        {"0 4 4\\nnoneend\\n", "a frame is cut off"},
+        {"0 4 13\\nnone of ours.end\\n", "no frame of kedge"},
+        {"0 4 13\\nKDP\\001\\004\\000\\000\\000\\002\\000\\000\\000xend\\n", "a frame is cut off"},
+        {"0 4 14\\nKDP\\001\\004\\000\\000\\000\\002\\000\\000\\000xxend\\n", "a frame is damaged"},
+    };
+    const char *build = getenv("O");
+    struct place place;
+    char command[1400];
+    (void)unused;
+    assert_int_equal(place_init(&place), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(command, sizeof command, "P='%s'; : >$P/part; : >$P/part.list; printf '0 5\\nwholeend\\n%s' | %s/kedge-worker receive $P/part >$P/said 2>$P/words; "
+                 "[ $? -ne 0 ] && echo 'done 5 0 5' | cmp - $P/said && echo 0 5 | cmp - $P/part.list && grep -q '%s' $P/words || "
+                 "{ cat $P/said $P/words; exit 1; }", place.folder, bad[i].input, build ? build : "build", bad[i].words);
+        if (system(command) != 0)
+            fail_msg("%s", bad[i].input);
+    }
+    place_clear(&place);
 }
 
 /* Weights are noise in half of their bytes; those that are alike are found by themselves. */
@@ -118,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_are_undone),
+        cmocka_unit_test(what_is_no_order_is_refused),
         cmocka_unit_test(numbers_are_taken_apart),
         cmocka_unit_test(only_where_it_is_quicker),
     };

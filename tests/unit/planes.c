@@ -11,10 +11,10 @@
 
 static void there_and_back(void **unused)
 {
-    uint8_t bytes[23], apart[23], again[23];
+    uint8_t bytes[307], apart[307], again[307]; /* many times what an instruction takes, and some more */
     (void)unused;
-    for (uint8_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = i;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i % 251);
     for (unsigned stride = 1; stride <= 4; stride *= 2)
         for (size_t count = 1; count <= sizeof bytes; count++) {
             memset(apart, 0xff, sizeof apart);

@@ -17,13 +17,11 @@ int source_open(struct source *source, const char *path, struct why *why)
         return why_set(why, ERR_INVALID, "cannot send %s: it is not a regular file", path);
     source->bytes = (uint64_t)status.st_size;
     source->changed = status.st_mtim;
-    source->digest = digest_new();
     return 0;
 }
 
 void source_close(struct source *source)
 {
-    digest_free(source->digest);
     if (source->fd >= 0)
         close(source->fd);
     mem_free(source->path);
@@ -43,33 +41,4 @@ int source_read(const struct source *source, uint64_t at, uint8_t *out, size_t b
             return why_set(why, ERR_INVALID, "%s has become shorter while it was sent", source->path);
     }
     return 0;
-}
-
-int source_hash(struct source *source, size_t most, struct why *why)
-{
-    uint64_t left = source->bytes - source->hashed_bytes;
-    size_t bytes = left < most ? (size_t)left : most;
-    int err = 0;
-    for (size_t done = 0, part; !err && done < bytes; done += part) {
-        part = bytes - done < sizeof source->piece ? bytes - done : sizeof source->piece;
-        err = source_read(source, source->hashed_bytes, source->piece, part, why);
-        if (!err) {
-            digest_add(source->digest, source->piece, part);
-            source->hashed_bytes += part;
-        }
-    }
-    if (!err && source->hashed_bytes == source->bytes && !source->hash[0]) {
-        uint8_t sum[DIGEST_SHA256];
-        digest_finish(source->digest, sum);
-        digest_hex(sum, source->hash);
-    }
-    return err;
-}
-
-void source_hash_anew(struct source *source)
-{
-    digest_free(source->digest);
-    source->digest = digest_new();
-    source->hashed_bytes = 0;
-    source->hash[0] = '\0';
 }

@@ -15,6 +15,7 @@
 #include "ssh/session/orders.h"
 #include "ssh/session/shell.h"
 #include "ssh/session/source.h"
+#include "ssh/session/sum.h"
 #include "ssh/session/units.h"
 
 #define ORDER_UNITS 16                    /* most of one order */
@@ -22,7 +23,6 @@
 #define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
 #define WIRE_NS (2 * CLOCK_SECOND)        /* the road's rate is about so old */
 #define CHECK_UNITS 16                    /* least that the host is told to hash: each time costs it a process or two */
-#define HASH_BYTES ((size_t)1 << 20)      /* hashed in one turn of the loop */
 #define SHORT_NS (400 * CLOCK_MS)         /* an order that took less is followed by a longer one */
 #define LONG_NS (1600 * CLOCK_MS)
 #define TICK_NS (500 * CLOCK_MS)
@@ -51,7 +51,9 @@ struct upload {
     void *arg;
     struct source source;
     enum upload_phase phase;
-    struct loop_timer *timer, *hasher;
+    struct loop_timer *timer;
+    struct sum *sum;
+    char hash[DIGEST_HEX]; /* "" until it is known */
     char remote_hash[DIGEST_HEX];
     struct compress *compress; /* what the host can undo; NULL = nothing */
     uint8_t *piece;            /* a unit, of the moment */
@@ -109,7 +111,6 @@ static void stop_shells(struct upload *upload)
     memset(upload->streams, 0, sizeof upload->streams);
     upload->checker = NULL;
     upload->stream_count = 0;
-    loop_timer_unset(upload->hasher);
 }
 
 static void finish(struct upload *upload, int err, bool sent, const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -147,35 +148,29 @@ static bool read_at(struct upload *upload, uint64_t at, uint8_t *out, size_t byt
     return !err;
 }
 
-static bool hash_some(struct upload *upload, size_t most)
-{
-    struct why why = {0};
-    int err = source_hash(&upload->source, most, &why);
-    if (err)
-        finish(upload, err, false, "%s", why.text);
-    return !err;
-}
-
 /* The file here is hashed, and the host has one of the same size. */
-static void compare(struct upload *upload)
+static enum shell_next compare(struct upload *upload)
 {
-    if (strcmp(upload->source.hash, upload->remote_hash) == 0)
+    if (strcmp(upload->hash, upload->remote_hash) == 0) {
         finish(upload, 0, false, "is there already");
-    else
-        begin_sending(upload);
+        return SHELL_GONE;
+    }
+    begin_sending(upload);
+    return SHELL_ON;
 }
 
-/* A piece a turn, so that a long file does not stop the loop. */
-static void on_hasher(void *arg)
+static void on_sum(void *arg)
 {
     struct upload *upload = arg;
-    if (!hash_some(upload, HASH_BYTES))
+    struct why why = {0};
+    int err = sum_get(upload->sum, upload->hash, &why);
+    if (upload->phase == UPLOAD_DONE)
         return;
-    if (!upload->source.hash[0])
-        loop_timer_set(upload->hasher, 0);
+    if (err)
+        finish(upload, err, false, "%s", why.text);
     else if (upload->phase == UPLOAD_COMPARING)
         compare(upload);
-    else
+    else if (upload->checker)
         shell_poke(upload->checker);
 }
 
@@ -203,10 +198,12 @@ static enum shell_next take_look(struct upload *upload, const char *line)
     } else if (strcmp(line, ".") == 0) {
         upload->resumed_bytes = upload->units.there_bytes;
         move_to(upload, UPLOAD_COMPARING); /* of the same size: the content decides */
-        if (upload->remote_hash[0])
-            loop_timer_set(upload->hasher, 0);
-        else
+        if (!upload->remote_hash[0])
             begin_sending(upload);
+        else if (upload->hash[0]) /* an empty file's */
+            return compare(upload);
+        else
+            sum_until(upload->sum, size_of(upload));
     } else if (units_read(&upload->units, line, &first, &count)) { /* else it was being written when the host died */
         for (uint64_t i = first; i < first + count; i++)
             units_set_there(&upload->units, i, 1, UNIT_MISSING);
@@ -352,6 +349,7 @@ static enum shell_next take_order(struct stream *stream)
     struct upload *upload = stream->upload;
     uint64_t share = (upload->units.count - upload->units.next) / (2 * upload->stream_count) + 1, first;
     uint64_t count = units_next(&upload->units, stream->units < share ? stream->units : share, &first);
+    sum_until(upload->sum, count ? units_end(&upload->units, first + count - 1) : size_of(upload));
     if (!count)
         return SHELL_LAST;
     bool pays;
@@ -381,7 +379,7 @@ static enum shell_next compress_unit(struct stream *stream)
     struct upload *upload = stream->upload;
     uint64_t unit = stream->first + stream->done, begin = unit * UNITS_BYTES;
     size_t bytes = (size_t)(units_end(&upload->units, unit) - begin);
-    if (!read_at(upload, begin, upload->piece, bytes) || !hash_some(upload, bytes))
+    if (!read_at(upload, begin, upload->piece, bytes))
         return SHELL_GONE;
     stream->packed_bytes += compress_frame(upload->compress, upload->piece, bytes, stream->packed + stream->packed_bytes);
     if (++stream->done < stream->count)
@@ -400,7 +398,7 @@ static enum shell_next send_some(struct stream *stream)
     uint8_t *out = shell_reserve(stream->shell, bytes);
     if (stream->packs)
         memcpy(out, stream->packed + stream->at, bytes);
-    else if (!read_at(upload, stream->at, out, bytes) || !hash_some(upload, bytes))
+    else if (!read_at(upload, stream->at, out, bytes))
         return SHELL_GONE;
     shell_commit(stream->shell, bytes);
     stream->at += bytes;
@@ -421,10 +419,7 @@ static enum shell_next on_more(struct shell *shell, void *arg)
         return compress_unit(stream);
     if (stream->left)
         return send_some(stream);
-    enum shell_next next = take_order(stream);
-    if (next == SHELL_LAST && !upload->source.hash[0])
-        loop_timer_set(upload->hasher, 0);
-    return next;
+    return take_order(stream);
 }
 
 /* What can be hashed there; and when all has arrived, and is hashed here, what it must have come to. */
@@ -440,9 +435,9 @@ static enum shell_next on_checker_more(struct shell *shell, void *arg)
         shell_put(shell, "%" PRIu64 " %" PRIu64 "\n", begin, upload->checked_bytes - begin);
         return SHELL_ON;
     }
-    if (upload->checked_bytes < size_of(upload) || !upload->source.hash[0])
+    if (upload->checked_bytes < size_of(upload) || !upload->hash[0])
         return SHELL_WAIT;
-    shell_put(shell, "end\n%s %o\n", upload->source.hash, (unsigned)upload->settings.mode & 0777);
+    shell_put(shell, "end\n%s %o\n", upload->hash, (unsigned)upload->settings.mode & 0777);
     move_to(upload, UPLOAD_VERIFYING);
     return SHELL_ON;
 }
@@ -491,7 +486,9 @@ static void look(struct upload *upload)
     upload->resumed_bytes = upload->checked_bytes = upload->sent_bytes = 0;
     upload->has_part = false;
     upload->remote_hash[0] = '\0';
-    source_hash_anew(&upload->source);
+    sum_free(upload->sum);
+    upload->sum = sum_new(upload->loop, &upload->source, on_sum, upload);
+    upload->hash[0] = '\0';
     compress_free(upload->compress);
     upload->compress = NULL;
     move_to(upload, UPLOAD_LOOKING);
@@ -530,7 +527,8 @@ static uint64_t quiet_for(const struct upload *upload)
     for (unsigned i = 0; i < upload->stream_count; i++)
         if (shell_moved_ns(upload->streams[i].shell) > moved_ns)
             moved_ns = shell_moved_ns(upload->streams[i].shell);
-    return upload->phase == UPLOAD_COMPARING ? 0 : clock_now_ns() - moved_ns;
+    bool hashing = upload->phase == UPLOAD_COMPARING || (upload->units.there_bytes == size_of(upload) && !upload->hash[0]);
+    return hashing ? 0 : clock_now_ns() - moved_ns; /* it is we who are slow */
 }
 
 static void on_tick(void *arg)
@@ -565,7 +563,6 @@ struct upload *upload_new(struct loop *loop, struct session *const *sessions, un
     memcpy(upload->sessions, sessions, session_count * sizeof sessions[0]);
     upload->remote = mem_text(settings->remote);
     upload->timer = loop_timer_new(loop, on_tick, upload);
-    upload->hasher = loop_timer_new(loop, on_hasher, upload);
     upload->piece = mem_new((size_t)UNITS_BYTES);
     if (source_open(&upload->source, settings->local, why) != 0) {
         upload_free(upload);
@@ -585,7 +582,7 @@ void upload_free(struct upload *upload)
         return;
     stop_shells(upload);
     loop_timer_free(upload->timer);
-    loop_timer_free(upload->hasher);
+    sum_free(upload->sum);
     source_close(&upload->source);
     compress_free(upload->compress);
     mem_free(upload->piece);

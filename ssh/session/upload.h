@@ -1,13 +1,14 @@
 /*
  * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but plain pipes.
  *
- * Standing shells on the host, each with a channel and its own 2 MiB window, take orders: so many bytes for that place. dd, or our
- * worker where it is, writes them to FILE.part, FILE.part.list notes them, and the shell says so (orders.h). Orders grow until one takes about a second: where little gets through
- * little is lost, and where much does nobody waits for answers. So the progress shown is what has arrived; an upload that broke off, of
- * the same file, goes on where it was; and a channel that is slow delays nobody.
- * An order is sent compressed, when the host has our programs, zstd or gzip, and a sample says that this is quicker on this road (compress.h).
- * The SHA-256 is made while sending, here and, by one more shell that follows what has arrived, there. Only when they are the same is
- * FILE.part renamed to FILE. A FILE that is there already, with the same content, is not sent.
+ * Standing shells on the host, each with a channel and its own 2 MiB window, take orders: so many bytes for that place. dd, or our worker
+ * where it is, writes them to FILE.part, FILE.part.list notes them, and the shell says so (orders.h). Orders grow until one takes about a
+ * second: where little gets through little is lost, and where much does nobody waits for answers. So the progress shown is what has
+ * arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays nobody.
+ * An order is sent compressed, when the host has our programs, zstd or gzip, and a sample says that this is quicker on this road
+ * (compress.h).
+ * The SHA-256 is made while sending, here on a thread of its own (sum.h) and, by one more shell that follows what has arrived, there. Only
+ * when they are the same is FILE.part renamed to FILE. A FILE that is there already, with the same content, is not sent.
  *
  * Nothing moved for stall_ns: it ends with ERR_TIMEOUT, and the owner begins again with a new session.
  */

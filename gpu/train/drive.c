@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "gpu/math/filter.h"
+#include "gpu/train/follow.h"
 #include "gpu/train/inside.h"
 
 #define BAD_MOST 3 /* steps in a row that are not finite */
@@ -201,7 +202,8 @@ static void stamp_anchor(struct compute *compute, uint64_t step, struct wire_sta
     struct drive *drive = &compute->drive;
     if (!compute->correct && !compute->settings.snap && !compute->settings.follow)
         return;
-    if (drive->capture_wanted && step >= drive->capture_from) {
+    bool hears = !compute->settings.follow || follow_is_greeted(compute->settings.follow);
+    if (drive->capture_wanted && step >= drive->capture_from && hears) {
         stamp->capture = 1;
         drive->capture_wanted = false;
     }

@@ -200,7 +200,24 @@ static void tell_state(struct follow *follow, const struct sync *sync, int fragm
     pthread_mutex_unlock(&follow->lock);
 }
 
-/* Versions that are not through are given up; what is lost has room from now on. */
+static bool is_greeted(const struct follow *follow)
+{
+    bool greeted = follow->stands;
+    for (int f = 0; f < follow->fragments && greeted; f++)
+        greeted = follow->each[f].greeted;
+    return greeted;
+}
+
+bool follow_is_greeted(struct follow *follow)
+{
+    pthread_mutex_lock(&follow->lock);
+    bool greeted = is_greeted(follow);
+    pthread_mutex_unlock(&follow->lock);
+    return greeted;
+}
+
+/* Versions that are not through are given up; what is lost has room from now on. While nobody has said what is held, another
+ * anchor may be about to say that it is nothing, and this version could not be mended any more. */
 static void make_room(struct follow *follow, const struct sync *sync)
 {
     uint64_t needed = 0;
@@ -208,7 +225,7 @@ static void make_room(struct follow *follow, const struct sync *sync)
     drop(follow, VERSIONS);
     for (int f = 0; f < follow->fragments; f++)
         needed += follow->each[f].lost ? sync_state_bytes(sync, f) : 0;
-    if (follow->waiting + needed > follow->bound)
+    if (!is_greeted(follow) || follow->waiting + needed > follow->bound)
         lose_all(follow);
     pthread_mutex_unlock(&follow->lock);
 }
@@ -292,10 +309,7 @@ static void drop_first(struct follow *follow)
 
 static bool is_open(struct follow *follow)
 {
-    bool open = follow->stands && follow->version && !follow->through;
-    for (int f = 0; f < follow->fragments && open; f++)
-        open = follow->each[f].greeted;
-    return open && follow->first;
+    return follow->version && !follow->through && follow->first && is_greeted(follow);
 }
 
 /* With the lock; the next piece of the first entry. */

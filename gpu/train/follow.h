@@ -28,8 +28,10 @@ void follow_set_bound(struct follow *follow, uint64_t bytes);
 /* An exchange that was applied: of `is` number, exchange, fragment, rank, rate and momentum count. `last`: the round is over.
  * Copies. */
 void follow_round(struct follow *follow, const struct wire_follow *is, bool last, const struct sync_part *parts, int count);
+bool follow_is_greeted(struct follow *follow); /* the anchor has said what it holds: nothing needs to travel twice */
 void follow_lose(struct follow *follow, int fragment); /* it changed, and not by a round that was told */
-/* What has been told makes this version. rounds[fragments]: the newest that have ended. The bytes that travel for it. */
+/* What has been told makes this version; to an anchor that has not said what it holds, all is told. rounds[fragments]: the newest
+ * that have ended. The bytes that travel for it. */
 uint64_t follow_version(struct follow *follow, const struct sync *sync, uint64_t version, const uint64_t *rounds);
 
 /* ---- loop thread ---- */

@@ -394,6 +394,18 @@ static void a_road_that_comes_back_goes_on(void **state)
     greet(world);
     advance(world, 6);
     assert_int_equal(world->states, 2 * STAGES * FRAGMENTS + 1);
+    /* Another one, for which a version is captured before it says so. */
+    for (int i = 0; i < STAGES; i++)
+        follow_road(world->sides[i].follow, false);
+    assert_false(follow_is_greeted(world->sides[0].follow));
+    close_anchor(world);
+    open_anchor(world);
+    train(world);
+    capture(world, 7);
+    greet(world);
+    assert_true(follow_is_greeted(world->sides[0].follow));
+    assert_int_equal(carry_all(world), 1);
+    check_held(world, 7);
     world_close(world);
 }
 

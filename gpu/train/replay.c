@@ -222,8 +222,8 @@ static bool is_possible(const struct listener *listener, const struct wire_follo
 {
     return piece->fragment < listener->list.settings.fragments && piece->first_layer == listener->shape.first_layer &&
            piece->layers == listener->shape.layers && piece->parts >= 1 && piece->parts <= PROFILE_MAX_REPLICAS &&
-           (piece->kind == FOLLOW_ROUND || piece->parts == 1) && piece->total <= listener->room - listener->used &&
-           piece->offset <= piece->total && piece->body.bytes <= piece->total - piece->offset &&
+           (piece->kind == FOLLOW_ROUND || piece->parts == 1) && piece->offset <= piece->total &&
+           piece->total - piece->offset <= listener->room - listener->used && piece->body.bytes <= piece->total - piece->offset &&
            (piece->body.bytes > 0 || piece->total == 0);
 }
 

@@ -39,7 +39,7 @@ kedge stop words >/dev/null || fail "stop words"
 join "$TMP/rounds" "$TMP/words" | awk '$2 != $3 { print; bad = 1 } END { exit bad }' >"$TMP/out" || fail "other weights than by snapshots: $(cat "$TMP/out")"
 
 # ---- who dies ----
-begin dies anchor.follow=yes run.timeout=2s anchor.filter=wiener
+begin dies anchor.follow=yes run.timeout=2s anchor.filter=wiener model.hidden=128 model.ffn=256 # fragments of more than one piece
 wait_for 60 used dies 0 || fail "nothing is used: $(kedge anchor dies; events_of dies | tail -n 20)"
 kill -KILL "$(pid_of dies anchor)"
 wait_for 30 has_event dies '^[a-z]* anchor-exit' || fail "nobody says that the anchor died: $(events_of dies | tail -n 20)"

@@ -86,16 +86,17 @@ static void set_profile(const char *name, const char *value)
         fail_msg("%s", why.text);
 }
 
-static void make_profile(const char *payload, const char *power)
+static void make_profile(const char *payload, const char *power, const char *hidden)
 {
     profile_defaults(&profile);
     assert_non_null(profile_add_host(&profile, "a", NULL));
-    static const char *const settings[][2] = {{"replicas.count", "2"}, {"pipeline.stages", "2"}, {"model.hidden", "32"},
+    static const char *const settings[][2] = {{"replicas.count", "2"}, {"pipeline.stages", "2"},
                                               {"model.heads", "4"}, {"model.kv_heads", "2"}, {"model.ffn", "48"},
                                               {"model.layers", "5"}, {"model.vocabulary", "64"}, {"model.head", "tied"},
                                               {"sync.fragments", "3"}, {"sync.rank", "6"}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         set_profile(settings[i][0], settings[i][1]);
+    set_profile("model.hidden", hidden);
     set_profile("sync.payload", payload);
     set_profile("sync.power", power);
 }
@@ -144,15 +145,20 @@ static void greet(struct world *world)
     }
 }
 
-static struct world *world_open(const char *payload, const char *power)
+static struct world *world_open_of(const char *payload, const char *power, const char *hidden)
 {
     struct world *world = mem_new(sizeof *world);
-    make_profile(payload, power);
+    make_profile(payload, power, hidden);
     for (int i = 0; i < STAGES; i++)
         open_side(&world->sides[i], i);
     open_anchor(world);
     greet(world);
     return world;
+}
+
+static struct world *world_open(const char *payload, const char *power)
+{
+    return world_open_of(payload, power, "32");
 }
 
 static void close_anchor(struct world *world)
@@ -316,6 +322,20 @@ static void fifty_rounds_are_the_same_words(void **state)
     check_payload("fp32", "alternating");
     check_payload("powersgd", "alternating");
     check_payload("powersgd", "two-sided");
+}
+
+/* States and contributions that travel in pieces. */
+static void large_ones_travel_in_pieces(void **state)
+{
+    struct world *world = world_open_of("fp32", "alternating", "512");
+    (void)state;
+    assert_true(sync_state_bytes(world->sides[0].sync[0], 0) > 2 * WIRE_SYNC_BYTES);
+    assert_true(sync_most_bytes(world->sides[0].sync[0], 0, 0) > WIRE_SYNC_BYTES);
+    for (uint64_t version = 1; version <= 4; version++)
+        advance(world, version);
+    assert_int_equal(world->states, STAGES * FRAGMENTS);
+    assert_int_equal(replay_repeated(world->replay), 0);
+    world_close(world);
 }
 
 /* Versions that nobody captured, and several rounds between two. */
@@ -522,7 +542,7 @@ int main(void)
         cmocka_unit_test(fifty_rounds_are_the_same_words),    cmocka_unit_test(rounds_wait_for_the_next_version),
         cmocka_unit_test(what_is_damaged_or_missing_comes_whole), cmocka_unit_test(a_road_that_comes_back_goes_on),
         cmocka_unit_test(what_has_no_room_comes_whole),       cmocka_unit_test(another_replica_tells),
-        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(strangers_are_refused),              cmocka_unit_test(large_ones_travel_in_pieces),
     };
     return cmocka_run_group_tests(tests, open_loop, close_loop);
 }

@@ -52,11 +52,11 @@ const char *gemm_half_is_slow(const struct device *device);
 
 /* product.c */
 struct product_shape {
-    int64_t m, n, k, lda, ldb, ldc, transpose_a, transpose_b; /* no holes: shapes are compared as bytes */
+    int64_t m, n, k, lda, ldb, ldc, transpose_a, transpose_b, half, accumulate; /* no holes: shapes are compared as bytes */
 };
 
-/* c = op(a)·op(b); false where gemm is better at it. */
-bool product_make(struct device *device, float *c, const uint16_t *a, const uint16_t *b, const struct product_shape *shape);
+/* c (+)= op(a)·op(b), both fp32 or both bf16; false where this oneDNN has no primitive for it. */
+bool product_make(struct device *device, float *c, const void *a, const void *b, const struct product_shape *shape);
 void product_close(struct device *device);
 
 /* panels.c, where there are kernels for them: each operand in bf16 (half) or fp32, not a in bf16 and b in fp32 */

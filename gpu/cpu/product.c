@@ -1,7 +1,7 @@
 /*
- * Products of bf16 as oneDNN primitives: on short sums they are half as fast again as its gemm (gemm.c). A primitive is made for one
- * shape and one number of threads and kept, since making it compiles code. This is the one file that minds the version of
- * oneDNN: its descriptions were structures until 2.x and are objects since 3.0.
+ * Products as oneDNN primitives, where they are faster than its gemm (gemm.c says where). A primitive is made for one shape and one
+ * number of threads and kept, since making it compiles code. This is the one file that minds the version of oneDNN: its
+ * descriptions were structures until 2.x and are objects since 3.0.
  */
 #include <dnnl.h>
 
@@ -11,7 +11,6 @@
 
 enum {
     KEPT = 64,         /* shapes; the one after these begins anew */
-    LONG_SUM = 2048,   /* from here on gemm is faster */
     ARGUMENTS = 3,
 };
 
@@ -41,9 +40,15 @@ static dnnl_status_t make_memory(dnnl_memory_t *memory, const description *of, d
     return dnnl_memory_create(memory, *of, engine, DNNL_MEMORY_NONE);
 }
 
-static dnnl_status_t plan_product(dnnl_primitive_desc_t *plan, dnnl_engine_t engine, const description of[ARGUMENTS])
+static dnnl_status_t plan_product(dnnl_primitive_desc_t *plan, dnnl_engine_t engine, const description of[ARGUMENTS],
+                                  dnnl_primitive_attr_t attributes)
 {
-    return dnnl_matmul_primitive_desc_create(plan, engine, of[0], of[1], NULL, of[2], NULL);
+    return dnnl_matmul_primitive_desc_create(plan, engine, of[0], of[1], NULL, of[2], attributes);
+}
+
+static dnnl_status_t add_to_old(dnnl_post_ops_t after)
+{
+    return dnnl_post_ops_append_sum(after, 1, 0, dnnl_f32);
 }
 
 static void forget(description *of)
@@ -64,11 +69,17 @@ static dnnl_status_t make_memory(dnnl_memory_t *memory, const description *of, d
     return dnnl_memory_create(memory, of, engine, DNNL_MEMORY_NONE);
 }
 
-static dnnl_status_t plan_product(dnnl_primitive_desc_t *plan, dnnl_engine_t engine, const description of[ARGUMENTS])
+static dnnl_status_t plan_product(dnnl_primitive_desc_t *plan, dnnl_engine_t engine, const description of[ARGUMENTS],
+                                  dnnl_primitive_attr_t attributes)
 {
     dnnl_matmul_desc_t what;
     dnnl_status_t status = dnnl_matmul_desc_init(&what, &of[0], &of[1], NULL, &of[2]);
-    return status ? status : dnnl_primitive_desc_create(plan, &what, NULL, engine, NULL);
+    return status ? status : dnnl_primitive_desc_create(plan, &what, attributes, engine, NULL);
+}
+
+static dnnl_status_t add_to_old(dnnl_post_ops_t after)
+{
+    return dnnl_post_ops_append_sum(after, 1);
 }
 
 static void forget(description *of)
@@ -87,6 +98,22 @@ static void drop(struct product *product)
     *product = (struct product){.primitive = NULL};
 }
 
+/* What is done with sums beside writing them. */
+static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attributes, bool accumulate)
+{
+    dnnl_post_ops_t after = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(attributes);
+    if (!status && accumulate)
+        status = dnnl_post_ops_create(&after);
+    if (!status && accumulate)
+        status = add_to_old(after);
+    if (!status && accumulate)
+        status = dnnl_primitive_attr_set_post_ops(*attributes, after);
+    if (after)
+        dnnl_post_ops_destroy(after);
+    return status;
+}
+
 static dnnl_status_t make(struct products *products, struct product *product)
 {
     const struct product_shape *s = &product->shape;
@@ -95,19 +122,24 @@ static dnnl_status_t make(struct products *products, struct product *product)
                                             {s->transpose_b ? 1 : s->ldb, s->transpose_b ? s->ldb : 1},
                                             {s->ldc, 1}};
     description of[ARGUMENTS];
+    dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t plan = NULL;
     dnnl_status_t status = dnnl_success;
     memset(of, 0, sizeof of);
     for (int i = 0; i < ARGUMENTS && !status; i++)
-        status = describe(&of[i], sides[i], i < 2 ? dnnl_bf16 : dnnl_f32, strides[i]);
+        status = describe(&of[i], sides[i], i < 2 && s->half ? dnnl_bf16 : dnnl_f32, strides[i]);
     for (int i = 0; i < ARGUMENTS && !status; i++)
         status = make_memory(&product->memories[i], &of[i], products->engine);
     if (!status)
-        status = plan_product(&plan, products->engine, of);
+        status = make_attributes(&attributes, s->accumulate);
+    if (!status)
+        status = plan_product(&plan, products->engine, of, attributes);
     if (!status)
         status = dnnl_primitive_create(&product->primitive, plan);
     if (plan)
         dnnl_primitive_desc_destroy(plan);
+    if (attributes)
+        dnnl_primitive_attr_destroy(attributes);
     for (int i = 0; i < ARGUMENTS; i++)
         forget(&of[i]);
     return status;
@@ -135,10 +167,8 @@ static struct products *open_products(struct device *device)
     return products;
 }
 
-bool product_make(struct device *device, float *c, const uint16_t *a, const uint16_t *b, const struct product_shape *shape)
+bool product_make(struct device *device, float *c, const void *a, const void *b, const struct product_shape *shape)
 {
-    if (shape->k >= LONG_SUM)
-        return false;
     struct products *products = device->products ? device->products : open_products(device);
     threads_set(device->threads);
     const struct product *product = find(products, shape);

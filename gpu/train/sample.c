@@ -100,6 +100,15 @@ static bool ends_mark(struct writing *w, uint32_t byte)
     return memcmp(w->written, w->mark, bytes) == 0;
 }
 
+static int refuse_token(const struct writing *w, uint32_t id, struct why *why)
+{
+    if (tokenizer_is_bytes(w->tokenizer))
+        return why_set(why, ERR_INVALID, "the model says token %" PRIu32 ", which is no byte, and there is no tokenizer.json beside its "
+                       "weights to tell what it means; copy its own there", id);
+    return why_set(why, ERR_INVALID, "the model says token %" PRIu32 ", but its tokenizer has only %" PRIu32
+                   "; is this its own tokenizer.json?", id, tokenizer_count(w->tokenizer));
+}
+
 /* 1: the text has ended. */
 static int write_one(struct writing *w, struct why *why)
 {
@@ -109,8 +118,7 @@ static int write_one(struct writing *w, struct why *why)
     if (id == w->end || id == tokenizer_end(w->tokenizer))
         return 1;
     if (id >= tokenizer_count(w->tokenizer))
-        return why_set(why, ERR_INVALID, "the model says token %" PRIu32 ", but its tokenizer has only %" PRIu32
-                       "; is this its own tokenizer.json?", id, tokenizer_count(w->tokenizer));
+        return refuse_token(w, id, why);
     w->made++;
     int err = growth_add(w->growth, id, &w->text, why);
     print(&w->text);

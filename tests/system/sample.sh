@@ -61,3 +61,11 @@ refused 1 'config.json' "$TMP/nothing" x
 cp -r "$TMP/model" "$TMP/cut"
 head -c 3000 "$TMP/model/model.safetensors" >"$TMP/cut/model.safetensors"
 refused 2 'model.safetensors' "$TMP/cut" x
+
+# A model whose tokenizer.json was left behind.
+profile wide run.steps=1 pipeline.stages=1 model.vocabulary=1024 boundary.codec=dense data.path="$TMP/said.txt"
+sed -i '/^\[host b\]/,$d' "$TMP/wide.ini"
+kedge run "$TMP/wide.ini" --headless >"$TMP/out" 2>&1 || fail "the run of many tokens: $(cat "$TMP/out")"
+kedge export wide "$TMP/many" >"$TMP/out" 2>&1 || fail "export: $(cat "$TMP/out")"
+kedge sample "$TMP/many" x --temperature=8 >"$TMP/out" 2>"$TMP/err" && fail "1,024 tokens are no bytes: $(cat "$TMP/out")"
+grep -q 'which is no byte, and there is no tokenizer.json beside its weights' "$TMP/err" || fail "says $(cat "$TMP/err")"

@@ -47,6 +47,7 @@ struct weights {
 };
 
 static struct profile profile;
+static bool adapters; /* and nothing else is trained */
 static struct loop *loop;
 
 static void nothing(void *arg)
@@ -97,6 +98,7 @@ static void make_profile(const char *payload, const char *power, const char *hid
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         set_profile(settings[i][0], settings[i][1]);
     set_profile("model.hidden", hidden);
+    set_profile("lora.rank", adapters ? "6" : "0");
     set_profile("sync.payload", payload);
     set_profile("sync.power", power);
 }
@@ -322,6 +324,9 @@ static void fifty_rounds_are_the_same_words(void **state)
     check_payload("fp32", "alternating");
     check_payload("powersgd", "alternating");
     check_payload("powersgd", "two-sided");
+    adapters = true;
+    check_payload("int4", "alternating");
+    adapters = false;
 }
 
 /* States and contributions that travel in pieces. */

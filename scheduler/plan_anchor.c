@@ -138,13 +138,14 @@ void plan_print_anchor(const struct plan *plan, const struct profile *profile, F
     text_from_bytes(anchor->memory_bytes, memory, sizeof memory);
     text_from_bytes(anchor->snapshot_bytes, full, sizeof full);
     text_from_bytes(anchor->basis_bytes * (uint64_t)plan->replicas, back, sizeof back);
-    text_from_bytes(anchor->snapshot_bytes / budget, need, sizeof need);
+    uint64_t version = profile->anchor_follow ? anchor->step_bytes * (uint64_t)profile->anchor_every : anchor->snapshot_bytes;
+    text_from_bytes(version / budget, need, sizeof need);
     fprintf(out, "\nAnchor on host %s: %d thread%s, %s of memory. A snapshot every %" PRId64 " steps,\n",
             profile->hosts[anchor->host].name, anchor->threads, anchor->threads == 1 ? "" : "s", memory,
             profile->anchor_every);
     if (profile->anchor_follow) {
         char state[32], rounds[32];
-        fprintf(out, "made of the replicas' rounds: %s of state first, then %s every %" PRId64 " steps. Back come\n",
+        fprintf(out, "made of the replicas' rounds: %s at first, then %s every %" PRId64 " steps.\nBack come ",
                 text_from_bytes(anchor->state_bytes, state, sizeof state), text_from_bytes(anchor->rounds_bytes, rounds, sizeof rounds),
                 profile->sync_every);
     } else {

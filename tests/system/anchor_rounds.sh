@@ -2,7 +2,7 @@
 # An anchor that follows rounds (anchor.follow): over more than fifty of them its versions are whole with nothing asked for again, and are the weights
 # that snapshots would have brought, to the last digit of their loss; another anchor takes the place of one that dies, and another replica tells
 # when the one that told has died.
-# seconds: 240
+# seconds: 400
 . tests/system/lib/common.sh
 have_json || skip "python3 is not here to read JSON; it would have looked at what the anchor says"
 
@@ -26,15 +26,15 @@ same() { losses words >"$TMP/words" && [ "$(join "$TMP/rounds" "$TMP/words" | wc
 
 # ---- the same versions as by snapshots ----
 begin rounds anchor.follow=yes anchor.mix=0 sync.payload=powersgd sync.rank=4
-wait_for 90 snapshots rounds 60 || fail "few versions: $(kedge anchor rounds; events_of rounds | tail -n 20)"
-wait_for 60 step_reached rounds 120 || fail "few steps: $(step_of rounds)"
+wait_for 150 snapshots rounds 40 || fail "few versions: $(kedge anchor rounds; events_of rounds | tail -n 20)"
+wait_for 100 step_reached rounds 120 || fail "few steps: $(step_of rounds)"
 kedge stop rounds >/dev/null || fail "stop rounds"
 nothing_left rounds || fail "after rounds"
 events_of rounds >"$TMP/events"
 ! grep -Eq 'come again|^[a-z]* (drift|round-skipped|snapshot-late|anchor-lost) ' "$TMP/events" || fail "$(cat "$TMP/events")"
 losses rounds >"$TMP/rounds"
 begin words anchor.mix=0 sync.payload=powersgd sync.rank=4
-wait_for 90 same || fail "no versions of the same steps: $(head "$TMP/rounds") ... $(head "$TMP/words")"
+wait_for 150 same || fail "no versions of the same steps: $(head "$TMP/rounds") ... $(head "$TMP/words")"
 kedge stop words >/dev/null || fail "stop words"
 join "$TMP/rounds" "$TMP/words" | awk '$2 != $3 { print; bad = 1 } END { exit bad }' >"$TMP/out" || fail "other weights than by snapshots: $(cat "$TMP/out")"
 

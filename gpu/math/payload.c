@@ -134,11 +134,10 @@ static unsigned get_nibble(const uint8_t *in, int64_t index)
 /* By blocks whose codes lie in bytes between: loops over a block become vectors, nibbles alone do not. */
 static void codes4_of(const float *values, int64_t columns, float scale, uint8_t *out)
 {
-    uint8_t codes[PAYLOAD_BLOCK + 1];
     for (int64_t begin = 0; begin < columns; begin += PAYLOAD_BLOCK, out += PAYLOAD_BLOCK / 2) {
+        uint8_t codes[PAYLOAD_BLOCK] = {0}; /* half a byte is left over by an odd row */
         int64_t count = columns - begin < PAYLOAD_BLOCK ? columns - begin : PAYLOAD_BLOCK;
         codes_of(values + begin, count, scale, codes);
-        codes[count] = 0;
         for (int64_t i = 0; i < (count + 1) / 2; i++)
             out[i] = (uint8_t)((codes[2 * i] & 15) | codes[2 * i + 1] << 4);
     }

@@ -34,6 +34,14 @@ static void run_matmul_deep(struct run *r) /* little output, a long sum: the lib
     r->rig->ops->matmul(r->rig->device, r->out, r->x, r->y, 8, 8, COUNT / 8, COUNT / 8, COUNT / 8, 8, false, true, false);
 }
 
+/* A gradient of weights: many rows, onto what is there. */
+static void run_matmul_gradient(struct run *r)
+{
+    enum { SIDE = 16, DEPTH = 2 * COUNT / SIDE };
+    r->rig->ops->matmul(r->rig->device, r->out, r->x, r->y, SIDE, SIDE, DEPTH, SIDE, SIDE, SIDE, true, false, true);
+    r->rig->ops->matmul(r->rig->device, r->out + COUNT, r->x, r->y, WIDTH, WIDTH, ROWS, WIDTH, WIDTH, WIDTH, true, false, true);
+}
+
 static void run_sums(struct run *r)
 {
     double sum = r->rig->ops->sum_squares(r->rig->device, r->x, 2 * COUNT);
@@ -106,6 +114,7 @@ static const struct {
     {"matmul", run_matmul, false},      {"deep matmul", run_matmul_deep, false}, {"sums", run_sums, true},
     {"rmsnorm", run_rmsnorm, true},     {"attention", run_attention, true},      {"elementwise", run_elementwise, true},
     {"embedding", run_embedding, true}, {"softmax", run_softmax, true},          {"mask", run_mask, true},
+    {"gradient of weights", run_matmul_gradient, false},
 };
 
 static float *result_of(struct rig *rig, size_t subject)

@@ -159,6 +159,7 @@ static void softmax_backward(struct device *device, void (*kernel)(float *, cons
                              float *logits, const float *maximum, const float *sum, const uint32_t *targets, int64_t rows,
                              int64_t columns, int64_t first, float scale)
 {
+    (void)device; /* where pragmas are ignored */
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *columns)) schedule(static)
     for (int64_t r = 0; r < rows; r += ROWS)
         kernel(logits + r * columns, maximum + r, sum + r, targets + r, smaller(ROWS, rows - r), columns, first, scale);

@@ -5,10 +5,10 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "profiles/profile.h"
 #include "ssh/base/mem.h"
 
 #define FIXED_BYTES 96 /* of a message beside its body */
-#define PARTS_MOST 16
 #define VERSIONS (-1) /* in place of a fragment */
 
 struct entry {
@@ -17,7 +17,7 @@ struct entry {
         int replica;
         float share;
         uint64_t bytes;
-    } parts[PARTS_MOST];
+    } parts[PROFILE_MAX_REPLICAS];
     uint64_t sent, total; /* bytes of all parts */
     uint8_t *bytes;
     struct entry *next;
@@ -60,7 +60,7 @@ static struct entry **end_of(struct follow *follow)
 static struct entry *entry_new(const struct follow *follow, const struct wire_follow *is, const struct sync_part *parts, int count)
 {
     struct entry *made = mem_new(sizeof *made);
-    BUG_IF(count < 1 || count > PARTS_MOST);
+    BUG_IF(count < 1 || count > PROFILE_MAX_REPLICAS);
     made->is = *is;
     made->is.first_layer = follow->first_layer;
     made->is.layers = follow->layers;

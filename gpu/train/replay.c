@@ -12,8 +12,6 @@
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 
-#define STAGES_MOST 64
-
 struct heard { /* of a fragment */
     bool held, told; /* told: the stage knows that it is not */
     uint64_t round;
@@ -42,7 +40,7 @@ struct replay {
     struct stage_shape whole;
     uint64_t repeated;
     int stages;
-    struct listener listeners[STAGES_MOST];
+    struct listener listeners[PROFILE_MAX_STAGES];
 };
 
 /* ---- what is kept of a stage ---- */
@@ -266,7 +264,7 @@ int replay_take(struct replay *replay, struct assembly *assembly, int stage, int
 struct replay *replay_new(const struct profile *profile, const struct stage_shape *whole, int stages)
 {
     struct replay *made = mem_new(sizeof *made);
-    BUG_IF(stages < 1 || stages > STAGES_MOST);
+    BUG_IF(stages < 1 || stages > PROFILE_MAX_STAGES);
     made->profile = profile;
     made->whole = *whole;
     made->stages = stages;

@@ -7,7 +7,8 @@ void siblings_tell_exchange(struct compute *compute, const struct flight *flight
 {
     const struct siblings *siblings = compute->siblings;
     struct wire_follow is = {.number = flight->is.round, .fragment = (uint16_t)flight->is.fragment,
-                             .exchange = (uint8_t)flight->exchange, .rank = flight->rank, .rate = siblings->outer.rate, .momentum = siblings->outer.momentum};
+                             .exchange = (uint8_t)flight->exchange, .rank = flight->rank, .rate = siblings->outer.rate,
+                             .momentum = siblings->outer.momentum};
     bool last = flight->exchange + 1 == sync_exchanges(siblings->sync, flight->is.fragment);
     if (compute->settings.follow)
         follow_round(compute->settings.follow, &is, last, parts, flight->contributors);

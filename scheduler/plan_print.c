@@ -109,8 +109,9 @@ static void print_roads(const struct plan *plan, const struct profile *profile, 
         dense += road->dense_forward_bytes_per_step + road->dense_backward_bytes_per_step;
     }
     if (plan->replicas > 1)
-        fprintf(out, "\nChanges go from each stage to the %d others like it, in %" PRId64 " fragment%s every %" PRId64 " steps;\n"
-                "the bytes are the mean of a step, dense is a gradient in every step.\n", plan->replicas - 1, profile->sync_fragments,
+        fprintf(out, "\nChanges go from each stage to the %d like it in other replicas,\n"
+                "in %" PRId64 " fragment%s every %" PRId64 " steps; the bytes are the mean of a step,\n"
+                "dense is a gradient in every step.\n", plan->replicas - 1, profile->sync_fragments,
                 profile->sync_fragments == 1 ? "" : "s", profile->sync_every);
     if (bytes == 0)
         return;

@@ -32,6 +32,7 @@ static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "ma
 static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf16", [VALUES_INT8] = "int8",
                                      [VALUES_INT4] = "int4", NULL};
 static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
+static const char *const decodings[] = {[DECODING_PLAIN] = "plain", [DECODING_MMSE] = "mmse", NULL};
 static const char *const references[] = {[REFERENCE_NONE] = "none", [REFERENCE_MEAN] = "mean",
                                          [REFERENCE_TOKENS] = "tokens", NULL};
 static const char *const statistics[] = {[STATISTICS_LIVE] = "live", [STATISTICS_ANCHOR] = "anchor", NULL};
@@ -296,6 +297,10 @@ static const struct field rows[] = {
     {.section = "boundary", .key = "gain", .type = FIELD_CHOICE, .unit = "", .choices = gains, .initial = "one",
      .applier = APPLIES_ALL_STAGES, IN_RUN(gain),
      .help = "Factor on the channels that a mask keeps: none, 1/(1-rate), or the one that restores a token's root mean square."},
+    {.section = "boundary", .key = "decoding", .type = FIELD_CHOICE, .unit = "", .choices = decodings, .initial = "plain",
+     .applier = APPLIES_ALL_STAGES, IN_RUN(decoding),
+     .help = "What the channels are taken for that a mask leaves out. plain: their reference. mmse: what is expected of them, given "
+             "those that came and the covariance of all, of boundary.rank principal directions, which is measured and sent now and then."},
     {.section = "boundary", .key = "reference", .type = FIELD_CHOICE, .unit = "", .choices = references,
      .initial = "mean", .applier = APPLIES_ALL_STAGES, IN_RUN(reference),
      .help = "What an activation is coded against: zero; the means of its channels; or what a ridge regression says of the "

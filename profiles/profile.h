@@ -49,6 +49,7 @@ enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID }; /* = enum codec_kind */
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
 enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
+enum boundary_decoding { DECODING_PLAIN, DECODING_MMSE };                                        /* = enum codec_decoding */
 enum boundary_reference { REFERENCE_NONE, REFERENCE_MEAN, REFERENCE_TOKENS };
 enum boundary_statistics { STATISTICS_LIVE, STATISTICS_ANCHOR };
 enum sync_pattern { PATTERN_STRIDED, PATTERN_SEQUENTIAL };                                  /* = enum fragment_pattern */
@@ -152,6 +153,7 @@ struct profile {
     int codec;                  /* boundary.codec */
     int values;                 /* boundary.values: number format of the values that travel */
     int gain;                   /* boundary.gain */
+    int decoding;               /* boundary.decoding */
     int reference;              /* boundary.reference */
     int64_t context;            /* boundary.context: tokens that the reference looks at */
     int64_t rank;               /* boundary.rank: directions, and features of a token; 0 = all */
@@ -273,6 +275,8 @@ int profile_stage_layers(const struct profile *profile, int64_t layers[PROFILE_M
 /* Are gradients corrected: by an anchor's directions, or shrunk by themselves? */
 bool profile_corrects(const struct profile *profile);
 int64_t profile_anchor_rank(const struct profile *profile); /* of the directions that come back; 0: gradients come whole */
+/* Does what crosses the cuts need principal directions? */
+bool profile_has_directions(const struct profile *profile);
 /* Are reference and directions of the cuts measured by the anchor, after the first ones? */
 bool profile_anchor_measures(const struct profile *profile);
 /* 0, or ERR_REFUSED with why this live setting changes nothing in a run that began so. */

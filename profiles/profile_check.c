@@ -300,14 +300,19 @@ static void check_replicas(struct checking *checking)
 static void check_boundary(struct checking *checking)
 {
     const struct profile *p = checking->profile;
-    bool bases = p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL || p->codec == CODEC_HYBRID;
+    bool bases = profile_has_directions(p);
     if (p->codec == CODEC_DENSE && is_given(checking, "mask.rate"))
         complain(checking, "mask.rate", "mask.rate has no effect with boundary.codec = dense; remove one of them");
     if (p->codec != CODEC_MASK && is_given(checking, "boundary.gain") && p->gain != GAIN_ONE)
         complain(checking, "boundary.gain", "boundary.gain is for boundary.codec = mask; remove one of them");
+    if (p->codec != CODEC_MASK && p->decoding == DECODING_MMSE)
+        complain(checking, "boundary.decoding", "boundary.decoding = mmse is for boundary.codec = mask; remove one of them");
+    else if (p->decoding == DECODING_MMSE && p->gain != GAIN_ONE)
+        complain(checking, "boundary.gain", "boundary.gain has no place in boundary.decoding = mmse, which says itself what to expect; "
+                 "remove one of them");
     int64_t rank = p->rank && p->rank < p->hidden ? p->rank : p->hidden;
     int64_t features = p->reference == REFERENCE_TOKENS ? p->context * rank + 1 : p->reference == REFERENCE_MEAN;
-    int64_t bytes = 2 * p->hidden * (features + (bases ? rank : 0)) + 4 * rank;
+    int64_t bytes = 2 * p->hidden * (features + (bases ? rank + 1 : 0)) + 4 * rank;
     if (p->codec != CODEC_DENSE && bytes > PROFILE_STATE_BYTES)
         complain(checking, "boundary.rank",
                  "the statistics of a boundary are %" PRId64 " MiB, more than %d; make boundary.rank smaller", bytes >> 20,

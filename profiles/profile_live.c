@@ -67,6 +67,12 @@ int64_t profile_anchor_rank(const struct profile *profile)
     return profile->anchor_returns == RETURNS_GRADIENT ? 0 : profile->anchor_rank;
 }
 
+bool profile_has_directions(const struct profile *profile)
+{
+    return profile->codec == CODEC_SUBSPACE || profile->codec == CODEC_PRINCIPAL || profile->codec == CODEC_HYBRID ||
+           (profile->codec == CODEC_MASK && profile->decoding == DECODING_MMSE);
+}
+
 bool profile_anchor_measures(const struct profile *profile)
 {
     return profile->anchor_host[0] && profile->codec != CODEC_DENSE && profile->statistics == STATISTICS_ANCHOR;

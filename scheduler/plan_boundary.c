@@ -20,16 +20,23 @@ static int64_t rank_of(const struct profile *p)
     return p->rank < 1 ? p->hidden : least(p->rank, p->hidden);
 }
 
-static bool has_directions(const struct profile *p)
+/* In that direction. MMSE decoding has them of activations alone. */
+static bool has_directions(const struct profile *p, bool backward)
 {
-    return p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL || p->codec == CODEC_HYBRID;
+    return profile_has_directions(p) && !(backward && p->codec == CODEC_MASK);
+}
+
+/* Rows of all channels beside the reference: directions, and with MMSE decoding what variance they leave. */
+static int64_t lines_of(const struct profile *p, bool backward)
+{
+    return has_directions(p, backward) ? rank_of(p) + (p->codec == CODEC_MASK) : 0;
 }
 
 bool plan_calibrates(const struct profile *p)
 {
     if (profile_anchor_measures(p) && plan_state_bytes(p, false))
         return true;
-    return has_directions(p) || (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
+    return profile_has_directions(p) || (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
 }
 
 int64_t plan_keep(const struct profile *p)
@@ -105,7 +112,7 @@ uint64_t plan_state_bytes(const struct profile *p, bool backward)
         features = 1;
     if (backward || p->codec == CODEC_DENSE)
         features = 0;
-    int64_t directions = has_directions(p) ? 4 * rank + 2 * rank * p->hidden : 0;
+    int64_t directions = has_directions(p, backward) ? 4 * rank + 2 * lines_of(p, backward) * p->hidden : 0;
     return (uint64_t)(2 * features * p->hidden + directions);
 }
 
@@ -114,7 +121,8 @@ uint64_t plan_state_bytes(const struct profile *p, bool backward)
 uint64_t plan_saved_boundary(const struct profile *p, bool backward)
 {
     uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), features = 0;
-    uint64_t directions = has_directions(p) ? rank + rank * hidden : 0, products = has_directions(p) ? hidden * hidden : 0;
+    bool has = has_directions(p, backward);
+    uint64_t directions = has ? rank + (uint64_t)lines_of(p, backward) * hidden : 0, products = has ? hidden * hidden : 0;
     if (!backward && p->reference != REFERENCE_NONE)
         features = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank + 1 : 1;
     if (plan_state_bytes(p, backward) == 0)
@@ -137,23 +145,24 @@ static uint64_t kind_memory(const struct profile *p, uint64_t rows, uint64_t slo
     uint64_t cells = rows * (uint64_t)p->hidden, coefficients = 4 * rows * (uint64_t)rank_of(p);
     switch (p->codec) {
     case CODEC_MASK: /* values, gains of slots, channels */
-        return 4 * cells + 4 * slots * rows + 2 * cells;
+        return 4 * cells + 4 * slots * rows + 2 * cells + (profile_has_directions(p) ? coefficients : 0);
     case CODEC_TOPK: /* values, channels of slots */
         return 4 * cells + 2 * slots * cells;
     case CODEC_HYBRID: /* what is left, values, channels */
         return coefficients + 4 * cells + 4 * cells + 2 * cells;
     default:
-        return has_directions(p) ? coefficients : 0;
+        return profile_has_directions(p) ? coefficients : 0;
     }
 }
 
 /* Two versions, and the moments of a new one. */
 static uint64_t state_memory(const struct profile *p, bool backward)
 {
-    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), vectors = has_directions(p) ? rank * hidden : 0;
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), vectors = (uint64_t)lines_of(p, backward) * hidden;
     uint64_t tokens = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank : 0;
     uint64_t features = tokens + (p->reference != REFERENCE_NONE);
-    uint64_t products = has_directions(p) ? hidden * hidden : 0, dealt = has_directions(p) ? 5 * rank : 0;
+    bool has = has_directions(p, backward);
+    uint64_t products = has ? hidden * hidden : 0, dealt = has ? 5 * rank : 0;
     if (plan_state_bytes(p, backward) == 0)
         return 0;
     if (backward)
@@ -175,7 +184,7 @@ uint64_t plan_cut_memory(const struct profile *p, int slots, bool one_way)
 {
     uint64_t rows = (uint64_t)p->micro_batch * (uint64_t)p->sequence, hidden = (uint64_t)p->hidden, scratch = 0;
     bool tokens = looks_at_tokens(p);
-    if (has_directions(p) || tokens || (p->codec == CODEC_TOPK && p->reference == REFERENCE_MEAN))
+    if (profile_has_directions(p) || tokens || (p->codec == CODEC_TOPK && p->reference == REFERENCE_MEAN))
         scratch = 4 * rows * hidden + (tokens ? 4 * (uint64_t)p->context * rows * (uint64_t)rank_of(p) : 0);
     return kind_memory(p, rows, (uint64_t)slots) + state_memory(p, false) + (one_way ? 0 : state_memory(p, true)) + scratch;
 }

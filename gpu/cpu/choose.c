@@ -30,19 +30,19 @@ static const struct {
 } sets[] = {
     /* best first */
     {{"amx", &vector_kernels_avx512, &layer_kernels_avx512, &attention_kernels_avx512, &mask_kernels_avx512,
-      &pack_kernels_avx512, &levels_kernels_avx512, &amx_panels, true},
+      &expect_kernels_avx512, &pack_kernels_avx512, &levels_kernels_avx512, &amx_panels, true},
      runs_amx},
     {{"avx512", &vector_kernels_avx512, &layer_kernels_avx512, &attention_kernels_avx512, &mask_kernels_avx512,
-      &pack_kernels_avx512, &levels_kernels_avx512, &avx512_panels, false},
+      &expect_kernels_avx512, &pack_kernels_avx512, &levels_kernels_avx512, &avx512_panels, false},
      runs_avx512},
     {{"onednn", &vector_kernels_avx512, &layer_kernels_avx512, &attention_kernels_avx512, &mask_kernels_avx512,
-      &pack_kernels_avx512, &levels_kernels_avx512, NULL, false},
+      &expect_kernels_avx512, &pack_kernels_avx512, &levels_kernels_avx512, NULL, false},
      runs_avx512},
-    {{"avx2", &vector_kernels_avx2, &layer_kernels_avx2, &attention_kernels_avx2, &mask_kernels_avx2, &pack_kernels_avx2,
-      &levels_kernels_avx2, NULL, false},
+    {{"avx2", &vector_kernels_avx2, &layer_kernels_avx2, &attention_kernels_avx2, &mask_kernels_avx2,
+      &expect_kernels_avx2, &pack_kernels_avx2, &levels_kernels_avx2, NULL, false},
      runs_avx2},
-    {{"base", &vector_kernels_base, &layer_kernels_base, &attention_kernels_base, &mask_kernels_base, &pack_kernels_base,
-      &levels_kernels_base, NULL, false},
+    {{"base", &vector_kernels_base, &layer_kernels_base, &attention_kernels_base, &mask_kernels_base,
+      &expect_kernels_base, &pack_kernels_base, &levels_kernels_base, NULL, false},
      runs_base},
 };
 

@@ -131,6 +131,10 @@ void mask_scatter(struct device *device, float *x, const float *values, const fl
                   int64_t rows, int64_t width, int64_t keep);
 void mask_scatter_gradient(struct device *device, float *dx, const float *values, const float *row_gain,
                            const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
+void mask_expect(struct device *device, float *z, const float *values, const uint16_t *channels, const float *factors,
+                 const float *noise, int64_t rows, int64_t rank, int64_t width, int64_t keep);
+void mask_put(struct device *device, float *x, const float *values, const uint16_t *channels, int64_t rows, int64_t width,
+              int64_t keep);
 
 /* pack.c */
 void pack_encode(struct device *device, uint8_t *packed, const float *values, int64_t rows, int64_t columns, int format);

@@ -141,6 +141,20 @@ struct mask_kernels {
                              const float *stratum_gain, int64_t rows, int64_t width, int64_t keep);
 };
 
+enum { EXPECT_PAD = 16 }; /* systems are padded to a multiple of this */
+
+/* What is known of a row beside its mask: factors [width, rank], noise [width]; see mask_expect in gpu/math/ops.h. */
+struct mask_law {
+    const float *factors, *noise;
+    int64_t rank;
+};
+
+struct expect_kernels {
+    /* scratch: m·n + n² + 2·n, n the smaller of rank and keep, padded, and m the other */
+    void (*rows)(float *z, const float *values, const uint16_t *channels, const struct mask_law *law, int64_t rows, int64_t keep,
+                 double *scratch);
+};
+
 struct pack_kernels {
     void (*pack[4])(uint8_t *packed, const float *values, int64_t rows, int64_t columns); /* by enum number_format */
     void (*unpack[4])(float *values, const uint8_t *packed, int64_t rows, int64_t columns);
@@ -157,6 +171,7 @@ extern const struct vector_kernels vector_kernels_base, vector_kernels_avx2, vec
 extern const struct layer_kernels layer_kernels_base, layer_kernels_avx2, layer_kernels_avx512;
 extern const struct attention_kernels attention_kernels_base, attention_kernels_avx2, attention_kernels_avx512;
 extern const struct mask_kernels mask_kernels_base, mask_kernels_avx2, mask_kernels_avx512;
+extern const struct expect_kernels expect_kernels_base, expect_kernels_avx2, expect_kernels_avx512;
 extern const struct pack_kernels pack_kernels_base, pack_kernels_avx2, pack_kernels_avx512;
 extern const struct levels_kernels levels_kernels_base, levels_kernels_avx2, levels_kernels_avx512;
 
@@ -166,6 +181,7 @@ struct kernels {
     const struct layer_kernels *layer;
     const struct attention_kernels *attention;
     const struct mask_kernels *mask;
+    const struct expect_kernels *expect;
     const struct pack_kernels *pack;
     const struct levels_kernels *levels;
     const struct panel_kernels *panels; /* of large products; NULL: oneDNN makes all of them */

@@ -2,8 +2,9 @@
 #include "gpu/math/mask.h"
 
 #include "gpu/cpu/cpu.h"
+#include "gpu/cpu/threads.h"
 
-enum { ROWS = 64 }; /* rows that one piece of a loop takes */
+enum { ROWS = 64, EXPECT_ROWS = 4 }; /* rows that one piece of a loop takes */
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -93,4 +94,30 @@ void mask_scatter_gradient(struct device *device, float *dx, const float *values
     for (int64_t r = 0; r < rows; r += ROWS)
         kernels->scatter_gradient(dx + r * width, values + r * keep, per_row ? per_row + r : NULL, channels + r * keep,
                                   stratum_gain, smaller(ROWS, rows - r), width, keep);
+}
+
+void mask_expect(struct device *device, float *z, const float *values, const uint16_t *channels, const float *factors,
+                 const float *noise, int64_t rows, int64_t rank, int64_t width, int64_t keep)
+{
+    const struct expect_kernels *kernels = device->kernels->expect;
+    const struct mask_law law = {.factors = factors, .noise = noise, .rank = rank};
+    mask_check(width, keep);
+    const int64_t n = (smaller(keep, rank) + EXPECT_PAD - 1) / EXPECT_PAD * EXPECT_PAD, m = keep > rank ? keep : rank,
+                  each = m * n + n * n + 2 * n;
+    const int threads = cpu_threads_for(device, rows *rank *keep);
+    double *scratch = cpu_scratch(device, (size_t)(threads * each) * sizeof *scratch);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t r = 0; r < rows; r += EXPECT_ROWS)
+        kernels->rows(z + r * rank, values + r * keep, channels + r * keep, &law, smaller(EXPECT_ROWS, rows - r), keep,
+                      scratch + threads_index() * each);
+}
+
+void mask_put(struct device *device, float *x, const float *values, const uint16_t *channels, int64_t rows, int64_t width,
+              int64_t keep)
+{
+    mask_check(width, keep);
+#pragma omp parallel for num_threads(cpu_threads_for(device, rows *keep)) schedule(static)
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < keep; i++)
+            x[r * width + channels[r * keep + i]] = values[r * keep + i];
 }

@@ -28,6 +28,8 @@ static const struct codec_kind_row *const kinds[] = {
 const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings)
 {
     BUG_IF(settings->kind < 0 || (size_t)settings->kind >= sizeof kinds / sizeof *kinds);
+    if (settings->kind == CODEC_KIND_MASK && settings->decoding == CODEC_DECODING_MMSE)
+        return &codec_mask_mmse;
     return kinds[settings->kind];
 }
 
@@ -49,6 +51,17 @@ size_t codec_aligned(size_t bytes)
 int64_t codec_rank(const struct codec_settings *settings)
 {
     return settings->rank < 1 || settings->rank > settings->width ? settings->width : settings->rank;
+}
+
+bool codec_has_bases(const struct codec_settings *settings, enum codec_way way)
+{
+    const struct codec_kind_row *kind = codec_kind_of(settings);
+    return kind->bases && (way == CODEC_FORWARD || !kind->spread);
+}
+
+int64_t codec_lines(const struct codec_settings *settings)
+{
+    return codec_rank(settings) + codec_kind_of(settings)->spread;
 }
 
 int64_t codec_keep(const struct codec_settings *settings, double mask_rate)
@@ -121,6 +134,10 @@ static int check_settings(const struct codec_settings *s, struct why *why)
         return why_set(why, ERR_INVALID, "boundary %u: there is no gain rule %d", s->boundary, s->gain);
     if (s->reference < CODEC_REFERENCE_NONE || s->reference > CODEC_REFERENCE_TOKENS)
         return why_set(why, ERR_INVALID, "boundary %u: there is no reference %d", s->boundary, s->reference);
+    if (s->decoding < CODEC_DECODING_PLAIN || s->decoding > CODEC_DECODING_MMSE)
+        return why_set(why, ERR_INVALID, "boundary %u: there is no decoding %d", s->boundary, s->decoding);
+    if (s->decoding == CODEC_DECODING_MMSE && s->gain != CODEC_GAIN_ONE)
+        return why_set(why, ERR_INVALID, "boundary %u: what is expected has no gain rule; %d was given", s->boundary, s->gain);
     if (s->width < 1 || s->width > MASK_MAX_WIDTH)
         return why_set(why, ERR_INVALID, "boundary %u: %lld channels a token; 1 to %d are possible", s->boundary,
                        (long long)s->width, MASK_MAX_WIDTH);
@@ -248,7 +265,7 @@ int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t
 /* A mask's gradient looks at no state. */
 static bool gradient_needs_version(const struct codec *codec)
 {
-    return codec->kind->bases;
+    return codec_has_bases(&codec->settings, CODEC_BACKWARD);
 }
 
 void codec_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)

@@ -21,10 +21,11 @@ enum codec_kind { CODEC_KIND_DENSE, CODEC_KIND_MASK, CODEC_KIND_SUBSPACE, CODEC_
                  CODEC_KIND_TOPK, CODEC_KIND_HYBRID }; /* = enum boundary_codec */
 enum codec_gain { CODEC_GAIN_ONE, CODEC_GAIN_UNBIASED, CODEC_GAIN_RMS };
 enum codec_reference { CODEC_REFERENCE_NONE, CODEC_REFERENCE_MEAN, CODEC_REFERENCE_TOKENS };
+enum codec_decoding { CODEC_DECODING_PLAIN, CODEC_DECODING_MMSE }; /* of the mask */
 enum codec_way { CODEC_FORWARD, CODEC_BACKWARD };
 
 struct codec_settings {
-    int kind, format, gain, reference; /* format: enum number_format */
+    int kind, format, gain, reference, decoding; /* format: enum number_format */
     int64_t width;                     /* H */
     int64_t max_rows;                  /* of a micro-batch: sequences × tokens */
     uint64_t seed;

@@ -13,7 +13,8 @@
 
 struct codec_kind_row {
     const char *name;
-    bool bases; /* needs directions of both ways; without them it is dense */
+    bool bases;  /* needs directions, of both ways; without them it is dense */
+    bool spread; /* forward alone, and what variance they leave in each channel: kept as factors, √value·vector */
     int64_t (*keep)(const struct codec_settings *settings, double mask_rate); /* NULL: always 0 */
     size_t (*memory)(const struct codec_settings *settings);                  /* device bytes it wants at codec->block */
     size_t (*row_bytes)(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
@@ -27,13 +28,14 @@ struct codec_kind_row {
                     uint8_t *bits);
 };
 
-extern const struct codec_kind_row codec_dense, codec_mask, codec_subspace, codec_principal, codec_topk, codec_hybrid;
+extern const struct codec_kind_row codec_dense, codec_mask, codec_mask_mmse, codec_subspace, codec_principal, codec_topk,
+    codec_hybrid;
 
 /* One version of a part: host and device copies of what travelled. */
 struct codec_version {
     uint32_t version; /* 0 = empty */
     float *values;    /* host [rank]: eigenvalues, falling; with bases */
-    float *vectors;   /* device [rank, H], rows; with bases */
+    float *vectors;   /* device [codec_lines, H], rows; with bases. spread: factors [H, rank] instead, then noise [H] */
     float *weights;   /* device [features, H]; forward, with a reference */
 };
 
@@ -74,6 +76,8 @@ struct codec {
 int codec_format(const struct codec_settings *settings, const struct codec_use *use);
 size_t codec_aligned(size_t bytes); /* to whole 64-byte lines */
 int64_t codec_rank(const struct codec_settings *settings);
+bool codec_has_bases(const struct codec_settings *settings, enum codec_way way);
+int64_t codec_lines(const struct codec_settings *settings); /* rows of H that a part with bases has: rank, and one with spread */
 const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings);
 /* Bytes of a token that one direction may use. */
 int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum codec_way way);

@@ -5,6 +5,14 @@
  *   x̂ = r + g ⊙ m ⊙ (x − r)     r: the reference of the stamped version (none: 0); m: the chosen channels; g: the gain
  *   dx = g ⊙ m ⊙ dx̂             r and g are constants of the graph; rounding is straight-through
  *
+ * With MMSE decoding (codec_mask_mmse) the channels that do not travel are not 0 but what is expected of them, given those that
+ * do and the covariance C of the residual: Σ √λᵢvᵢ·(√λᵢvᵢ)ᵀ of its principal directions, and a variance N of each channel beside
+ * them:
+ *
+ *   x̂_kept = x_kept,  x̂_rest = r + C_rest,kept·(C_kept,kept + N)⁻¹·(x − r)_kept
+ *
+ * For a Gaussian no decoder errs less. Its gradient is that of the plain mask all the same: straight-through for what is expected.
+ *
  * The receiver returns dx̂ at the chosen channels without gain, the sender multiplies: only it has the gains of the RMS
  * rule, one per token, kept per slot from encode until the gradient is back.
  */
@@ -15,7 +23,7 @@
 
 /* Where things lie in codec->block, for the worst case keep = H. */
 struct mask_layout {
-    size_t values, row_gain, channels, bytes;
+    size_t values, row_gain, channels, coefficients, bytes; /* coefficients [max_rows, rank]: MMSE */
 };
 
 static struct mask_layout mask_layout(const struct codec_settings *s)
@@ -24,7 +32,10 @@ static struct mask_layout mask_layout(const struct codec_settings *s)
     size_t cells = (size_t)s->max_rows * (size_t)s->width;
     at.row_gain = at.values + codec_aligned(cells * sizeof(float));
     at.channels = at.row_gain + codec_aligned((size_t)s->slots * (size_t)s->max_rows * sizeof(float));
-    at.bytes = at.channels + codec_aligned(cells * sizeof(uint16_t));
+    at.coefficients = at.channels + codec_aligned(cells * sizeof(uint16_t));
+    at.bytes = at.coefficients;
+    if (codec_kind_of(s)->spread)
+        at.bytes += codec_aligned((size_t)s->max_rows * (size_t)codec_rank(s) * sizeof(float));
     return at;
 }
 
@@ -135,6 +146,38 @@ const struct codec_kind_row codec_mask = {
     .row_bytes = mask_row_bytes,
     .encode = mask_encode,
     .decode = mask_decode,
+    .encode_gradient = mask_encode_gradient,
+    .decode_gradient = mask_decode_gradient,
+    .checksum = mask_checksum,
+};
+
+/* ---- MMSE ---- */
+
+/* What is expected of all channels, then the values themselves where they belong. */
+static void mmse_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *x)
+{
+    const struct codec_settings *s = &codec->settings;
+    const struct ops *ops = codec->ops;
+    const float *factors = codec_state_at(codec, CODEC_FORWARD, use->version)->vectors;
+    int64_t rank = codec_rank(s), width = s->width;
+    float *values = mask_values(codec), *z = (float *)(void *)(codec->block + mask_layout(s).coefficients);
+    const uint16_t *channels = mask_choose(codec, use);
+    ops->unpack(codec->device, values, bytes, use->rows, use->keep, codec_format(s, use));
+    ops->mask_expect(codec->device, z, values, channels, factors, factors + rank * width, use->rows, rank, width, use->keep);
+    ops->matmul(codec->device, x, z, factors, use->rows, width, rank, rank, rank, width, false, true, false);
+    ops->mask_put(codec->device, x, values, channels, use->rows, width, use->keep);
+    codec_reference_add(codec, use, x);
+}
+
+const struct codec_kind_row codec_mask_mmse = {
+    .name = "mask",
+    .bases = true,
+    .spread = true,
+    .memory = mask_memory,
+    .keep = mask_keep,
+    .row_bytes = mask_row_bytes,
+    .encode = mask_encode,
+    .decode = mmse_decode,
     .encode_gradient = mask_encode_gradient,
     .decode_gradient = mask_decode_gradient,
     .checksum = mask_checksum,

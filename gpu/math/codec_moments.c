@@ -22,11 +22,6 @@
 #define RIDGE 1e-3      /* of the mean diagonal of FᵀF */
 #define SMALLEST 1e-9   /* eigenvalue, of the largest */
 
-static bool has_bases(const struct codec_settings *s)
-{
-    return codec_kind_of(s)->bases;
-}
-
 /* Features without the one. */
 static int64_t token_features(const struct codec_settings *s)
 {
@@ -35,7 +30,7 @@ static int64_t token_features(const struct codec_settings *s)
 
 static bool means_only(const struct codec_settings *s)
 {
-    return !has_bases(s) && s->reference == CODEC_REFERENCE_MEAN;
+    return !codec_kind_of(s)->bases && s->reference == CODEC_REFERENCE_MEAN;
 }
 
 static size_t floats(int64_t count)
@@ -46,7 +41,7 @@ static size_t floats(int64_t count)
 size_t codec_moments_memory(const struct codec_settings *s, enum codec_way way)
 {
     int64_t m = way == CODEC_FORWARD ? token_features(s) : 0;
-    size_t products = has_bases(s) ? floats(s->width * s->width) : 0;
+    size_t products = codec_has_bases(s, way) ? floats(s->width * s->width) : 0;
     size_t columns = way == CODEC_FORWARD ? floats(s->width) : 0;
     return floats(m * m) + floats(m * s->width) + floats(m) + columns + products;
 }
@@ -66,7 +61,7 @@ void codec_moments_place(struct codec *codec, enum codec_way way, float *block)
     moments->fresh_x = mem_array((size_t)s->width, sizeof(double));
     moments->sum_ff = mem_array((size_t)(features * features) + 1, sizeof(double));
     moments->sum_fx = mem_array((size_t)(features * s->width) + 1, sizeof(double));
-    if (has_bases(s))
+    if (codec_has_bases(s, way))
         moments->sum_products = mem_array((size_t)(s->width * s->width), sizeof(double));
 }
 
@@ -113,7 +108,7 @@ void codec_measure(struct codec *codec, const struct codec_use *use, const float
         add_columns(codec, moments->fresh_f + i * rank, moments->f, f, rows, rank);
     }
     add_columns(codec, moments->fresh_x, moments->x, x, rows, width);
-    if (has_bases(s))
+    if (codec_has_bases(s, CODEC_FORWARD))
         codec->ops->matmul(codec->device, moments->products, x, x, width, width, rows, width, width, width, true, false,
                            true);
     moments->rows += (double)rows;
@@ -234,7 +229,7 @@ int codec_settle(struct codec *codec, enum codec_way way)
     if (usable) {
         if (way == CODEC_FORWARD)
             join_forward(codec, &fading);
-        if (has_bases(s))
+        if (codec_has_bases(s, way))
             join_products(codec, way, &fading);
         join(&moments->sum_rows, moments->rows, &fading);
         moments->settled = true;
@@ -271,6 +266,22 @@ static uint8_t *put_halves(uint8_t *out, const float *values, int64_t count)
     return out + 2 * count;
 }
 
+/* What of each channel's variance is not in the directions, as they travel. */
+static void put_spread(const struct codec_settings *s, const double *covariance, uint8_t *out)
+{
+    int64_t rank = codec_rank(s), width = s->width;
+    uint8_t *vectors = out + 4 * rank, *spread = vectors + 2 * rank * width;
+    for (int64_t c = 0; c < width; c++) {
+        double left = covariance[c * width + c];
+        for (int64_t i = 0; i < rank; i++) {
+            float value, part = half_to_float(half_get(vectors + 2 * (i * width + c)));
+            memcpy(&value, out + 4 * i, sizeof value);
+            left -= (double)value * (double)part * (double)part;
+        }
+        half_put(spread + 2 * c, half_from_float((float)(left > 0 ? left : 0)));
+    }
+}
+
 /* Directions of a covariance, largest first; no eigenvalue below a small share of the largest. */
 static int put_directions(const struct codec_settings *s, const double *covariance, uint8_t *out)
 {
@@ -284,6 +295,8 @@ static int put_directions(const struct codec_settings *s, const double *covarian
     }
     for (int64_t i = 0; i < rank * width && !err; i++)
         half_put(out + 4 * rank + 2 * i, half_from_float((float)vectors[i]));
+    if (!err && codec_lines(s) > rank)
+        put_spread(s, covariance, out);
     mem_free(values);
     mem_free(vectors);
     return err;
@@ -297,7 +310,7 @@ int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_
         return ERR_ABSENT;
     int64_t n = way == CODEC_FORWARD ? codec_features(s) : 0, cells = s->width * s->width;
     float *weights = mem_array((size_t)(n * s->width) + 1, sizeof *weights);
-    double *covariance = has_bases(s) ? mem_array((size_t)cells, sizeof *covariance) : NULL;
+    double *covariance = codec_has_bases(s, way) ? mem_array((size_t)cells, sizeof *covariance) : NULL;
     uint8_t *out = mem_new(codec_state_bytes(s, way)), *at;
     int err = n ? solve_weights(s, moments, weights) : 0;
     at = err ? out : put_halves(out, weights, n * s->width);
@@ -323,7 +336,7 @@ bool codec_distortion(const struct codec *codec, enum codec_way way, int64_t kee
     const struct codec_settings *s = &codec->settings;
     const struct codec_part *part = &codec->part[way];
     const struct codec_version *state = &part->held[part->held[0].version > part->held[1].version ? 0 : 1];
-    if (!has_bases(s) || !state->version)
+    if (!codec_has_bases(s, way) || !state->version || !codec->kind->deal)
         return false;
     int64_t rank = codec_rank(s), budget = codec_budget(s, keep, way);
     double *values = mem_array((size_t)rank, sizeof *values);

@@ -18,11 +18,11 @@ struct sizes { /* numbers of a part */
 
 static struct sizes sizes_of(const struct codec_settings *s, enum codec_way way)
 {
-    bool bases = codec_kind_of(s)->bases, coded = s->kind != CODEC_KIND_DENSE && way == CODEC_FORWARD;
+    bool bases = codec_has_bases(s, way), coded = s->kind != CODEC_KIND_DENSE && way == CODEC_FORWARD;
     int64_t features = coded ? codec_features(s) : 0, all = way == CODEC_FORWARD ? codec_features(s) : 0;
     return (struct sizes){
         .values = bases ? codec_rank(s) : 0,
-        .vectors = bases ? codec_rank(s) * s->width : 0,
+        .vectors = bases ? codec_lines(s) * s->width : 0,
         .weights = features * s->width,
         .sum_ff = all * all,
         .sum_fx = all * s->width,

@@ -3,12 +3,14 @@
  *
  *   forward, with a reference   weights [features, H] bf16
  *   with directions             eigenvalues [rank] fp32, falling; eigenvectors [rank, H] bf16
+ *   with spread                 variance of each channel that they leave [H] bf16, not negative
  *
  * Both ends import the same bytes, so both use the very same numbers. Two versions of each part are held, because the
  * micro-batches of a step that is still under way need the one before.
  */
 #include "gpu/math/codec_kind.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "gpu/math/half.h"
@@ -16,20 +18,15 @@
 
 #define WAYS 2
 
-static bool has_bases(const struct codec_settings *settings)
-{
-    return codec_kind_of(settings)->bases;
-}
-
 static int64_t weights_count(const struct codec_settings *s, enum codec_way way)
 {
     bool coded = s->kind != CODEC_KIND_DENSE;
     return way == CODEC_FORWARD && coded ? codec_features(s) * s->width : 0;
 }
 
-static int64_t vectors_count(const struct codec_settings *s)
+static int64_t vectors_count(const struct codec_settings *s, enum codec_way way)
 {
-    return has_bases(s) ? codec_rank(s) * s->width : 0;
+    return codec_has_bases(s, way) ? codec_lines(s) * s->width : 0;
 }
 
 bool codec_has_state(const struct codec_settings *settings, enum codec_way way)
@@ -39,15 +36,15 @@ bool codec_has_state(const struct codec_settings *settings, enum codec_way way)
 
 bool codec_needs_state(const struct codec_settings *settings)
 {
-    return has_bases(settings);
+    return codec_kind_of(settings)->bases;
 }
 
 size_t codec_state_bytes(const struct codec_settings *s, enum codec_way way)
 {
     if (s->one_way && way == CODEC_BACKWARD)
         return 0;
-    size_t values = has_bases(s) ? 4 * (size_t)codec_rank(s) : 0;
-    return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s);
+    size_t values = codec_has_bases(s, way) ? 4 * (size_t)codec_rank(s) : 0;
+    return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s, way);
 }
 
 /* ---- memory ---- */
@@ -60,7 +57,7 @@ static size_t floats(int64_t count)
 /* Features and residuals are worked out for whole micro-batches. */
 static bool has_scratch(const struct codec_settings *s)
 {
-    return has_bases(s) || (s->kind != CODEC_KIND_DENSE && s->reference == CODEC_REFERENCE_TOKENS) ||
+    return codec_kind_of(s)->bases || (s->kind != CODEC_KIND_DENSE && s->reference == CODEC_REFERENCE_TOKENS) ||
            (s->kind == CODEC_KIND_TOPK && s->reference == CODEC_REFERENCE_MEAN);
 }
 
@@ -73,8 +70,8 @@ static size_t part_memory(const struct codec_settings *s, enum codec_way way)
 {
     if (!codec_has_state(s, way))
         return 0;
-    size_t dealt = has_bases(s) ? floats(codec_rank(s)) + codec_aligned((size_t)codec_rank(s)) : 0;
-    return 2 * (floats(weights_count(s, way)) + floats(vectors_count(s))) + dealt + codec_moments_memory(s, way);
+    size_t dealt = codec_has_bases(s, way) ? floats(codec_rank(s)) + codec_aligned((size_t)codec_rank(s)) : 0;
+    return 2 * (floats(weights_count(s, way)) + floats(vectors_count(s, way))) + dealt + codec_moments_memory(s, way);
 }
 
 size_t codec_state_memory(const struct codec_settings *s)
@@ -98,11 +95,11 @@ static void place_part(struct codec *codec, enum codec_way way, uint8_t **at)
         return;
     for (int i = 0; i < 2; i++) {
         part->held[i].weights = take(at, floats(weights_count(s, way)));
-        part->held[i].vectors = take(at, floats(vectors_count(s)));
-        if (has_bases(s))
+        part->held[i].vectors = take(at, floats(vectors_count(s, way)));
+        if (codec_has_bases(s, way))
             part->held[i].values = mem_array((size_t)codec_rank(s), sizeof(float));
     }
-    if (has_bases(s)) {
+    if (codec_has_bases(s, way)) {
         part->bits = mem_array((size_t)codec_rank(s), 1);
         part->device_deviation = take(at, floats(codec_rank(s)));
         part->device_bits = (uint8_t *)take(at, codec_aligned((size_t)codec_rank(s)));
@@ -220,7 +217,7 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
     if (!halves_are_finite(state, weights, &where))
         return why_set(why, ERR_INVALID, "boundary %u: the reference of version %u is not finite in channel %lld",
                        s->boundary, version, (long long)(where % s->width));
-    if (!has_bases(s))
+    if (!codec_has_bases(s, way))
         return 0;
     const uint8_t *values = state + 2 * weights;
     for (int64_t i = 0; i < rank; i++) {
@@ -230,17 +227,47 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
                            "boundary %u: eigenvalue %lld of version %u is %g after %g: not positive and falling",
                            s->boundary, (long long)i, version, (double)value, (double)before);
     }
-    if (!halves_are_finite(values + 4 * rank, rank * s->width, &where))
+    if (!halves_are_finite(values + 4 * rank, codec_lines(s) * s->width, &where))
         return why_set(why, ERR_INVALID, "boundary %u: direction %lld of version %u is not finite", s->boundary,
                        (long long)(where / s->width), version);
+    const uint8_t *spread = values + 4 * rank + 2 * rank * s->width;
+    for (int64_t i = 0; i < s->width && codec_lines(s) > rank; i++)
+        if (half_to_float(half_get(spread + 2 * i)) < 0)
+            return why_set(why, ERR_INVALID,
+                           "boundary %u: the variance that directions leave in channel %lld of version %u is negative",
+                           s->boundary, (long long)i, version);
     return 0;
 }
 
-static void upload(struct codec *codec, float *to, const uint8_t *halves, int64_t count)
+/* Of a channel's variance: what the number format adds to a value, and the bf16 of the directions to what they say of it. With
+ * less a mask that keeps more channels than there are directions would make systems that have no solution. */
+static const float rounding[] = {
+    [FORMAT_FP32] = 0x1p-16f, [FORMAT_BF16] = 0x1p-16f, [FORMAT_INT8] = 0x1p-13f, [FORMAT_INT4] = 0x1p-6f};
+
+/* Directions [rank, H] become factors [H, rank], and what they leave noise, of which no channel is without. */
+static void make_factors(const struct codec_settings *s, const float *eigenvalues, float *lines)
+{
+    int64_t rank = codec_rank(s);
+    float *vectors = mem_copy(lines, (size_t)(rank * s->width) * sizeof *lines), *noise = lines + rank * s->width;
+    for (int64_t c = 0; c < s->width; c++) {
+        float variance = noise[c], *factor = lines + c * rank;
+        for (int64_t r = 0; r < rank; r++) {
+            factor[r] = vectors[r * s->width + c] * sqrtf(eigenvalues[r]);
+            variance += factor[r] * factor[r];
+        }
+        noise[c] += rounding[s->format] * variance + 0x1p-24f * eigenvalues[0] / (float)s->width + FLT_MIN;
+    }
+    mem_free(vectors);
+}
+
+/* `eigenvalues`: those by which vectors become factors; NULL: halves are what they are. */
+static void upload(struct codec *codec, float *to, const uint8_t *halves, int64_t count, const float *eigenvalues)
 {
     float *values = mem_array((size_t)count, sizeof *values);
     for (int64_t i = 0; i < count; i++)
         values[i] = half_to_float(half_get(halves + 2 * i));
+    if (eigenvalues)
+        make_factors(&codec->settings, eigenvalues, values);
     codec->ops->copy_in(codec->device, to, values, (size_t)count * sizeof *values);
     codec->ops->finish(codec->device);
     mem_free(values);
@@ -260,12 +287,12 @@ int codec_import(struct codec *codec, enum codec_way way, uint32_t version, cons
     struct codec_version *oldest = &part->held[part->held[0].version <= part->held[1].version ? 0 : 1];
     int64_t weights = weights_count(s, way), rank = codec_rank(s);
     if (weights)
-        upload(codec, oldest->weights, state, weights);
-    if (has_bases(s)) {
+        upload(codec, oldest->weights, state, weights, NULL);
+    if (codec_has_bases(s, way)) {
         const uint8_t *values = state + 2 * weights;
         for (int64_t i = 0; i < rank; i++)
             oldest->values[i] = value_at(values, i);
-        upload(codec, oldest->vectors, values + 4 * rank, rank * s->width);
+        upload(codec, oldest->vectors, values + 4 * rank, vectors_count(s, way), codec->kind->spread ? oldest->values : NULL);
     }
     oldest->version = version;
     return 0;

@@ -17,8 +17,9 @@
  *   attention, cached    8 + 4(√d + √tokens + S), S = max |q||k|/√d; log_sum: the same as an absolute error; half: 2^15 · (4 + S)
  *   adamw                8 for m and v (half, byte: one bit of what is kept), 8 · (|p| + learning rate) for p   column_mean, sum_rows 2, add_rows 1
  *   sum_squares, softmax_loss   in fp64: √n · 2^-52 beside the errors of their inputs
+ *   mask_expect          √rank, where noise is not less than 2^-16 of a channel's variance
  *   levels_pack, levels_unpack   a value within 4 eps of the edge of a level may get either code; 4 for what is decoded
- *   mask_channels, mask_largest, pack of FP32 and BF16, halve, widen, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
+ *   mask_channels, mask_largest, mask_put, pack of FP32 and BF16, halve, widen, embedding_forward, copies   exact; int8 and int4 are off by half a code at most
  */
 #ifndef KEDGE_MATH_OPS_H
 #define KEDGE_MATH_OPS_H
@@ -180,6 +181,14 @@ struct ops {
      * channels; 0 elsewhere. */
     void (*mask_scatter_gradient)(struct device *device, float *dx, const float *values, const float *row_gain,
                                   const uint16_t *channels, int64_t rows, int64_t width, int64_t keep, int gain_rule);
+    /* z[rows, rank] that is expected where x = F·z + e had the values at the channels, z and e being independent, of mean 0, z of
+     * variance 1 and e of variance noise[c] > 0: z = F_kᵀ·(F_k·F_kᵀ + N_k)⁻¹·values, with the rows of F[width, rank] and noise[width]
+     * that were kept. Solved in fp64. A row with a value that is not finite is not finite. */
+    void (*mask_expect)(struct device *device, float *z, const float *values, const uint16_t *channels, const float *factors,
+                        const float *noise, int64_t rows, int64_t rank, int64_t width, int64_t keep);
+    /* x[r, c] = values[r,i], c = channels[r,i]. */
+    void (*mask_put)(struct device *device, float *x, const float *values, const uint16_t *channels, int64_t rows, int64_t width,
+                     int64_t keep);
     /* Column means, fp64 accumulation, fixed order. */
     void (*column_mean)(struct device *device, float *mean, const float *x, int64_t rows, int64_t width);
     /* Number formats on the wire, little-endian. values[rows, columns] → bytes, and back. bf16 is rounded to nearest even.

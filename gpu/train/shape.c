@@ -120,6 +120,7 @@ void shape_codec(const struct profile *p, int boundary, struct codec_settings *s
         .kind = p->codec,
         .format = p->values,
         .gain = p->gain,
+        .decoding = p->decoding,
         .reference = p->reference,
         .width = p->hidden,
         .max_rows = p->micro_batch * p->sequence,

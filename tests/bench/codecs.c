@@ -154,9 +154,10 @@ static void of_width(struct bench *bench, int64_t width, int64_t rank)
 {
     static const struct {
         const char *name;
-        int kind;
-    } kinds[] = {{"dense", CODEC_KIND_DENSE},         {"mask", CODEC_KIND_MASK}, {"topk", CODEC_KIND_TOPK},
-                 {"principal", CODEC_KIND_PRINCIPAL}, {"hybrid", CODEC_KIND_HYBRID}, {"subspace", CODEC_KIND_SUBSPACE}};
+        int kind, decoding;
+    } kinds[] = {{"dense", CODEC_KIND_DENSE, 0},         {"mask", CODEC_KIND_MASK, 0},
+                 {"mask mmse", CODEC_KIND_MASK, CODEC_DECODING_MMSE}, {"topk", CODEC_KIND_TOPK, 0},
+                 {"principal", CODEC_KIND_PRINCIPAL, 0}, {"hybrid", CODEC_KIND_HYBRID, 0}, {"subspace", CODEC_KIND_SUBSPACE, 0}};
     int64_t cells = ROWS * width, features = rank ? rank : width;
     float *x = mem_array((size_t)cells, sizeof *x), *table = mem_array((size_t)((VOCABULARY + 1) * features), sizeof *table);
     struct dice dice = {6};
@@ -169,7 +170,7 @@ static void of_width(struct bench *bench, int64_t width, int64_t rank)
     float *device_table = backend_tensor(&bench->cpu, table, (VOCABULARY + 1) * features);
     measure_peers(bench, width);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        bench->settings = (struct codec_settings){.kind = kinds[i].kind, .format = FORMAT_BF16, .width = width,
+        bench->settings = (struct codec_settings){.kind = kinds[i].kind, .decoding = kinds[i].decoding, .format = FORMAT_BF16, .width = width,
                                                   .max_rows = ROWS,
                                                   .reference = CODEC_REFERENCE_TOKENS, .slots = 1, .rank = rank,
                                                       .context = 2,

@@ -217,8 +217,7 @@ static void use_statistics(struct pipeline *pipeline, uint64_t step)
 
 static bool calibrates(const struct profile *p)
 {
-    return p->codec == CODEC_SUBSPACE || p->codec == CODEC_PRINCIPAL || p->codec == CODEC_HYBRID ||
-           (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
+    return profile_has_directions(p) || (p->codec != CODEC_DENSE && p->reference == REFERENCE_TOKENS);
 }
 
 /* First and last stage of a tied model step with the sum of both gradients. */

@@ -69,6 +69,10 @@ static void mask_and_topk_on_tokens_are_the_pipeline(void **state)
     begin(&train, 3, CODEC_MASK, REFERENCE_TOKENS);
     train.profile.gain = GAIN_RMS;
     run(&train);
+    begin(&train, 3, CODEC_MASK, REFERENCE_TOKENS);
+    train.profile.decoding = DECODING_MMSE;
+    train.profile.rank = 20;
+    run(&train);
     begin(&train, 2, CODEC_TOPK, REFERENCE_TOKENS);
     run(&train);
 }

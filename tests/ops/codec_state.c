@@ -125,7 +125,7 @@ static void settings_out_of_range_are_refused(void **state)
     struct {
         const char *word;
         struct codec_settings settings;
-    } cases[10];
+    } cases[11];
     int count = 0;
 #define CASE(text, member, value) \
     (bad = good, bad.member = (value), cases[count].word = (text), cases[count].settings = bad, count++)
@@ -134,6 +134,7 @@ static void settings_out_of_range_are_refused(void **state)
     CASE("number format", format, 4);
     CASE("gain", gain, 3);
     CASE("reference", reference, 3);
+    CASE("decoding", decoding, 2);
     CASE("channels", width, 65536);
     CASE("channels", width, 0);
     CASE("slots", slots, 0);

@@ -47,6 +47,7 @@ static void random_profile(struct dice *dice, struct profile *p)
     profile_lora_letters(1 + (uint32_t)dice_below(dice, (1 << LORA_TARGETS) - 1), p->lora_targets, sizeof p->lora_targets);
     p->data_documents = (int)dice_below(dice, 2);
     p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
+    p->decoding = p->codec == CODEC_MASK && dice_below(dice, 2) ? DECODING_MMSE : DECODING_PLAIN;
     p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
     p->context = between(dice, 1, 4);
     p->rank = dice_below(dice, 2) ? between(dice, 0, 300) : 0;

@@ -73,7 +73,7 @@ int anchor_values(const struct wire_spectrum *spectrum, double values[WIRE_SPECT
 static void print_versions(const struct wire_anchor_row *row, const struct style *style, FILE *out)
 {
     char age[WORDS], staleness[WORDS], eta[WORDS], percent[WORDS], sent[WORDS], full[WORDS], mix[WORDS];
-    fprintf(out, "anchor on host %s: %s\n", row->host, row->saying);
+    fprintf(out, "anchor on host %s%s: %s\n", row->host, row->follows ? ", following the replicas' rounds" : "", row->saying);
     fprintf(out, "in use: ");
     if (row->used)
         fprintf(out, "step %llu, %s steps old; first used after %s of %.0f steps; mix %s\n", (unsigned long long)row->used,
@@ -84,8 +84,8 @@ static void print_versions(const struct wire_anchor_row *row, const struct style
     if (row->pending)
         fprintf(out, "on its way: step %llu, %s sent, whole in %s\n", (unsigned long long)row->pending,
                 words_percent(style, row->sent, percent, sizeof percent), words_duration(style, row->eta_seconds, eta, sizeof eta));
-    fprintf(out, "%llu snapshots: %s travelled for %s; the newest, of step %llu, %s of it in full\n", (unsigned long long)row->versions,
-            text_from_bytes(row->sent_bytes, sent, sizeof sent), text_from_bytes(row->full_bytes, full, sizeof full),
+    fprintf(out, "%llu snapshots: %s%s travelled for %s; the newest, of step %llu, %s of it in full\n", (unsigned long long)row->versions,
+            text_from_bytes(row->sent_bytes, sent, sizeof sent), row->follows ? " of rounds" : "", text_from_bytes(row->full_bytes, full, sizeof full),
             (unsigned long long)row->flipped, words_percent(style, row->delta_share, percent, sizeof percent));
 }
 
@@ -183,6 +183,7 @@ json_t *anchor_report(const struct state *state)
             json_array_append_new(meters, report_meter(&state->meters[i]));
     json_object_set_new(object, "host", json_string(row->host));
     json_object_set_new(object, "saying", json_string(row->saying));
+    json_object_set_new(object, "follows", json_boolean(row->follows));
     json_object_set_new(object, "snapshot", report_known(row->flipped));
     json_object_set_new(object, "used", report_known(row->used));
     json_object_set_new(object, "pending", report_known(row->pending));

@@ -45,8 +45,9 @@ static int draw_snapshots(const struct view *view, struct surface *surface, stru
     int left = area.column + 10, end = area.column + area.columns, at = left;
     surface_text(surface, row, area.column, 10, INK_DIM, "snapshots");
     if (anchor->pending) {
-        at += surface_print(surface, row, at, end - at, INK_PLAIN, "step %" PRIu64 " captured %s, sent ", anchor->pending,
-                            words_percent(&view->style, anchor->captured, captured, sizeof captured));
+        at += surface_print(surface, row, at, end - at, INK_PLAIN, "step %" PRIu64 " %s %s, %ssent ", anchor->pending,
+                            anchor->follows ? "named" : "captured",
+                            words_percent(&view->style, anchor->captured, captured, sizeof captured), anchor->follows ? "rounds " : "");
         surface_bar(surface, row, at, 12, INK_RATE, anchor->sent);
         at += 13;
         surface_print(surface, row, at, end - at, INK_PLAIN, "%s, whole in %s", words_percent(&view->style, anchor->sent, sent, sizeof sent),
@@ -69,8 +70,13 @@ static int draw_price(const struct view *view, struct surface *surface, struct a
     words_bytes(&view->style, anchor->full_bytes, full, sizeof full);
     words_percent(&view->style, anchor->delta_share, share, sizeof share);
     surface_text(surface, row, area.column, 10, INK_DIM, "traffic");
-    surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "%" PRIu64 " came, %s for %s, newest %s; computing %s each",
-                  anchor->versions, sent, full, share, words_duration(&view->style, anchor->compute_seconds, seconds, sizeof seconds));
+    words_duration(&view->style, anchor->compute_seconds, seconds, sizeof seconds);
+    if (anchor->follows)
+        surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN,
+                      "%" PRIu64 " made of %s of rounds for %s; computing %s each", anchor->versions, sent, full, seconds);
+    else
+        surface_print(surface, row, area.column + 10, area.columns - 10, INK_PLAIN, "%" PRIu64 " came, %s for %s, newest %s; computing %s each",
+                      anchor->versions, sent, full, share, seconds);
     surface_text(surface, row + 1, area.column, 10, INK_DIM, "price");
     surface_text(surface, row + 1, area.column + 10, area.columns - 10, INK_PLAIN, anchor_value(&view->state, &view->style, text, sizeof text));
     return row + 2;
@@ -231,7 +237,8 @@ static void draw(struct view *view, struct surface *surface, struct area area)
         surface_text(surface, row, inside.column, inside.columns, INK_DIM, "this run has no anchor");
         return;
     }
-    surface_print(surface, row++, inside.column, inside.columns, INK_BOLD, "on host %s: %s", anchor->host, anchor->saying);
+    surface_print(surface, row++, inside.column, inside.columns, INK_BOLD, "on host %s%s: %s", anchor->host,
+                  anchor->follows ? ", following the replicas' rounds" : "", anchor->saying);
     row = draw_freshness(view, surface, inside, row);
     row = draw_snapshots(view, surface, inside, row);
     row = draw_price(view, surface, inside, row);

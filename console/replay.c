@@ -104,7 +104,8 @@ static void show_anchor(const struct view *view, uint64_t wall_ms, struct state 
 {
     const struct wire_anchor_row *then = history_anchor(&view->history, wall_ms);
     struct wire_anchor_row unknown = {
-        .target = state->anchor.target, .staleness = (double)NAN, .age = (double)NAN, .mix = (double)NAN, .eta_seconds = (double)NAN,
+        .target = state->anchor.target, .follows = state->anchor.follows,
+        .staleness = (double)NAN, .age = (double)NAN, .mix = (double)NAN, .eta_seconds = (double)NAN,
         .delta_share = (double)NAN, .cosine = (double)NAN, .inside = (double)NAN, .norm_ratio = (double)NAN, .changed = (double)NAN,
         .noise = (double)NAN, .compute_seconds = (double)NAN, .validation_loss = (double)NAN, .price_per_hour = (double)NAN};
     memcpy(unknown.host, state->anchor.host, sizeof unknown.host);

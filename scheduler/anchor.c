@@ -59,7 +59,8 @@ void anchor_begin(struct run *run)
                                     .compute_seconds = (double)NAN,
                                     .validation_loss = (double)NAN,
                                     .price_per_hour = (double)NAN,
-                                    .target = (double)run->profile.anchor_staleness};
+                                    .target = (double)run->profile.anchor_staleness,
+                                    .follows = run->profile.anchor_follow};
     record_text(row->host, sizeof row->host, "%s", process->record->row.host);
     record_text(row->saying, sizeof row->saying, "is not started yet");
     record_touch(run->record, &run->record->anchor.version);
@@ -212,7 +213,8 @@ static void follow(struct run *run)
     anchor->sender = leaving_lowest(run);
     anchor->ordered = false;
     forget_version(run);
-    run_say(run, EVENT_INFO, NULL, "anchor-follows", "snapshots come from replica %d from now on", anchor->sender);
+    run_say(run, EVENT_INFO, NULL, "anchor-follows", "%s from replica %d from now on",
+            run->profile.anchor_follow ? "it is told of rounds" : "snapshots come", anchor->sender);
 }
 
 static void schedule(struct run *run)
@@ -346,9 +348,9 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
     text_from_bytes(mark->bytes, travelled, sizeof travelled);
     text_from_bytes(mark->total, full, sizeof full);
     run_say(run, EVENT_INFO, process, "snapshot",
-            "the weights of step %" PRIu64 " are whole at the anchor: %s travelled for %s, %" PRIu64
+            "the weights of step %" PRIu64 " are whole at the anchor: %s%s travelled for %s, %" PRIu64
             " steps after they were taken%s",
-            mark->version, travelled, full, newest_step(run) > mark->version ? newest_step(run) - mark->version : 0,
+            mark->version, travelled, row->follows ? " of rounds" : "", full, newest_step(run) > mark->version ? newest_step(run) - mark->version : 0,
             mark->value > 0 ? "; chunks had to come again since its start" : "");
     if (mark->version == anchor->version)
         forget_version(run);

@@ -201,7 +201,7 @@ static const struct wire_field anchor_row_fields[] = {
     FIELD(anchor_row, norm_ratio), FIELD(anchor_row, changed), FIELD(anchor_row, noise), FIELD(anchor_row, compute_seconds),
     FIELD(anchor_row, validation_loss), FIELD(anchor_row, validation_version),
     FIELD(anchor_row, price_per_hour), FIELD(anchor_row, captured), FIELD(anchor_row, sent), FIELD(anchor_row, returned),
-    FIELD(anchor_row, computed),
+    FIELD(anchor_row, computed), FLAG(anchor_row, follows),
 };
 static const struct wire_field watch_fields[] = {FLAG(watch, follow), FIELD(watch, from_event)};
 static const struct wire_field run_state_fields[] = {
@@ -318,7 +318,7 @@ static const struct wire_message messages[] = {
     ROW(STATE_END, state_end, "S→C", LANE_TELEM, 8),
     ROW(ORDER, order, "C→S", LANE_CONTROL, 5 + 3 * NAME_BYTES + TEXT_BYTES),
     ROW(REPLY, reply, "S→C", LANE_CONTROL, 16 + TEXT_BYTES),
-    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 200 + NAME_BYTES + TEXT_BYTES),
+    ROW(ANCHOR_ROW, anchor_row, "S→C", LANE_TELEM, 201 + NAME_BYTES + TEXT_BYTES),
     ROW(METER_ROW, meter, "S→C", LANE_TELEM, 87),
     ROW(HOST_ROW, host, "S→C", LANE_TELEM, 116 + 2 * NAME_BYTES),
     ROW(SPECTRUM_ROW, spectrum, "S→C", LANE_TELEM, 29 + TEXT_BYTES),

@@ -19,7 +19,7 @@
 #include "ssh/base/buf.h"
 #include "ssh/base/why.h"
 
-#define WIRE_VERSION 5
+#define WIRE_VERSION 6
 #define WIRE_RECORD " (record)" /* ends hello.program of a bridge that serves a journal: no scheduler lives */
 #define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
 #define WIRE_ADDRESS 128 /* longest HOST:PORT */
@@ -718,6 +718,7 @@ struct wire_anchor_row {
      * and is back on so many of them. */
     double captured, sent, returned;
     uint64_t computed;
+    uint8_t follows; /* 1: snapshots are made of the replicas' rounds (anchor.follow), which are what travels */
 };
 
 struct wire_state_end {

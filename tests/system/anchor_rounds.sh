@@ -28,10 +28,15 @@ same() { losses words >"$TMP/words" && [ "$(join "$TMP/rounds" "$TMP/words" | wc
 begin rounds anchor.follow=yes anchor.mix=0 sync.payload=powersgd sync.rank=4
 wait_for 150 snapshots rounds 40 || fail "few versions: $(kedge anchor rounds; events_of rounds | tail -n 20)"
 wait_for 100 step_reached rounds 120 || fail "few steps: $(step_of rounds)"
+kedge status rounds >"$TMP/status" || fail "status"
+grep -q "^anchor on host c, following the replicas' rounds: " "$TMP/status" || fail "status says nothing of rounds: $(cat "$TMP/status")"
+grep -q "^[0-9]* snapshots: .* of rounds travelled for " "$TMP/status" || fail "status does not say what travels: $(cat "$TMP/status")"
+[ "$(anchor_of rounds '["follows"]')" = True ] || fail "$(anchor_of rounds)"
 kedge stop rounds >/dev/null || fail "stop rounds"
 nothing_left rounds || fail "after rounds"
 events_of rounds >"$TMP/events"
 ! grep -Eq 'come again|^[a-z]* (drift|round-skipped|snapshot-late|anchor-lost) ' "$TMP/events" || fail "$(cat "$TMP/events")"
+grep -q 'are whole at the anchor: .* of rounds travelled for ' "$TMP/events" || fail "nobody says what travels: $(cat "$TMP/events")"
 losses rounds >"$TMP/rounds"
 begin words anchor.mix=0 sync.payload=powersgd sync.rank=4
 wait_for 150 same || fail "no versions of the same steps: $(head "$TMP/rounds") ... $(head "$TMP/words")"
@@ -46,7 +51,7 @@ wait_for 30 has_event dies '^[a-z]* anchor-exit' || fail "nobody says that the a
 step=$(step_of dies)
 wait_for 60 used dies "$step" || fail "another anchor does not follow: $(kedge anchor dies; events_of dies | tail -n 30)"
 kill -KILL "$(pid_of dies r0s1)"
-wait_for 30 has_event dies '^info anchor-follows kedged: snapshots come from replica 1 from now on' || fail "nobody tells the anchor now: $(events_of dies | tail -n 20)"
+wait_for 30 has_event dies '^info anchor-follows kedged: it is told of rounds from replica 1 from now on' || fail "nobody tells the anchor now: $(events_of dies | tail -n 20)"
 step=$(step_of dies)
 wait_for 60 used dies "$step" || fail "replica 1 is not followed: $(kedge anchor dies; events_of dies | tail -n 30)"
 wait_for 60 has_event dies '^info replica-joined kedged: replica 0 joined at step' || fail "replica 0 does not come back: $(events_of dies | tail -n 20)"

@@ -94,6 +94,21 @@ static void a_launch(void **unused)
     view_clear(&view);
 }
 
+/* Rounds in place of snapshots (anchor.follow): the panel says what travels. */
+static void an_anchor_that_follows(void **unused)
+{
+    struct view view;
+    (void)unused;
+    fleet_view(&view, 8, 4, 60);
+    fill_lists(&view);
+    struct wire_anchor_row row = view.state.anchor;
+    row.follows = 1;
+    view_apply(&view, WIRE_ANCHOR_ROW, &row, view.now_ns);
+    view.panel = PANEL_ANCHOR;
+    compare_all(&view, "Anchor-follows");
+    view_clear(&view);
+}
+
 static void what_lies_over(void **unused)
 {
     static const struct { const char *name, *keys; } overs[] = {
@@ -113,7 +128,8 @@ static void what_lies_over(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pictures), cmocka_unit_test(a_launch), cmocka_unit_test(what_lies_over)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pictures), cmocka_unit_test(a_launch), cmocka_unit_test(an_anchor_that_follows),
+                                       cmocka_unit_test(what_lies_over)};
     setlocale(LC_CTYPE, "C.UTF-8");
     setenv("TZ", "UTC", 1);
     tzset();

@@ -345,7 +345,9 @@ static void check_anchor(struct checking *checking)
                                                     p->anchor_norm == NORM_SIGNAL;
     for (int64_t i = 0; i < p->host_count; i++)
         found |= strcmp(p->hosts[i].name, p->anchor_host) == 0;
-    if (!found)
+    if (!found && strchr(p->anchor_host, ','))
+        complain(checking, "anchor.host", "anchor.host = %s: the anchor is one process; name one host, that with the most memory", p->anchor_host);
+    else if (!found)
         complain(checking, "anchor.host", "anchor.host = %s: there is no section [host %s]", p->anchor_host, p->anchor_host);
     if (p->anchor_host[0] && p->anchor_limit < p->anchor_staleness + p->anchor_every)
         complain(checking, "anchor.limit", "anchor.limit = %" PRId64 " is below anchor.staleness + anchor.every = %" PRId64

@@ -340,6 +340,7 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
     struct anchor *anchor = &run->anchor;
     struct wire_anchor_row *row = anchor_row(run);
     char travelled[32], full[32];
+    anchor->damaged = false;
     row->flipped = mark->version;
     row->versions++;
     row->sent_bytes += mark->bytes;
@@ -356,6 +357,21 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
         forget_version(run);
     anchor_pace_back(run, mark->version);
     say_row(run, "computes");
+}
+
+/* Another is taken at once, once: what damages every one of them would have all of the weights travel in each. */
+static void on_damaged(struct run *run, struct process *process, const struct wire_mark *mark)
+{
+    struct anchor *anchor = &run->anchor;
+    if (mark->version != anchor->version)
+        return;
+    run_say(run, EVENT_WARN, process, "snapshot-damaged",
+            "the snapshot of step %" PRIu64 " is not what its hashes say: %s, in which what is wrong travels in full", mark->version,
+            anchor->damaged ? "nor was the one before; the next one is taken when it is due" : "another one is taken");
+    forget_version(run);
+    anchor->wanted |= !anchor->damaged;
+    anchor->damaged = true;
+    say_row(run, "waits for the next snapshot");
 }
 
 static void on_computed(struct run *run, struct process *process, const struct wire_mark *mark)
@@ -422,6 +438,7 @@ int anchor_mark(struct run *run, struct process *process, const void *payload, s
         [MARK_DIRECTIONS] = {on_directions, false, false},
         [MARK_USED] = {on_used, false, false},
         [MARK_AWAY] = {on_away, false, false},
+        [MARK_DAMAGED] = {on_damaged, true, false},
     };
     const struct wire_mark *mark = payload;
     if (!anchor_process(run) || takers[mark->mark].by_anchor != process->is_anchor ||

@@ -34,7 +34,8 @@ struct anchor {
     bool road_told[PROFILE_MAX_STAGES];
     bool ordered; /* a capture is ordered, and no stage has said it yet */
     uint64_t ordered_step;
-    bool wanted;         /* by a person */
+    bool wanted;         /* by a person, or in place of one that was damaged */
+    bool damaged;        /* the one before was */
     uint64_t version;    /* on its way; 0 = none */
     uint64_t last;       /* newest that was captured */
     struct anchor_part parts[PROFILE_MAX_STAGES];

@@ -200,6 +200,9 @@ static int take_follow(struct anchor *anchor, int process, const struct wire_fol
         tell_fragment(anchor, process, fragment, worker);
     if (got == 1)
         tell_flipped(anchor, piece->number, worker);
+    if (got == 2) /* after what is wanted: a version that is taken now has it */
+        control_send(worker->control, WIRE_MARK,
+                     &(struct wire_mark){.mark = MARK_DAMAGED, .version = piece->number, .step = piece->number});
     return got < 0 ? got : 0;
 }
 

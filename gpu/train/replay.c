@@ -183,8 +183,10 @@ static int take_version(struct replay *replay, struct assembly *assembly, int st
         return why_set(why, ERR_INVALID, "a version of %d fragments with %zu bytes of hashes", listener->list.settings.fragments,
                        listener->parts[0].count);
     int err = assembly_begin(assembly, stage, &snapshot, why);
-    if (err || !is_right(replay, listener))
+    if (err)
         return err;
+    if (!is_right(replay, listener))
+        return 2;
     put_words(listener, assembly_words(assembly, stage));
     uint64_t travelled = listener->travelled;
     listener->travelled = 0;

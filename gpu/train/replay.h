@@ -23,7 +23,7 @@ uint64_t replay_held(struct replay *replay, int stage, int fragment);
 int replay_lost(struct replay *replay, int stage);
 uint64_t replay_repeated(const struct replay *replay); /* fragments that were lost so far */
 /* A piece of what a stage of that replica tells. 0; 1: the version `piece->number` is whole, and held by `assembly`;
- * ERR_INVALID: it has no place here; ERR_MEMORY. */
+ * 2: it never will be, since a fragment is lost, which comes with the next one; ERR_INVALID: it has no place here; ERR_MEMORY. */
 int replay_take(struct replay *replay, struct assembly *assembly, int stage, int replica, const struct wire_follow *piece,
                 struct why *why);
 

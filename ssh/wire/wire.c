@@ -160,7 +160,7 @@ static const struct wire_field capture_fields[] = {FIELD(capture, from_step)};
 static const struct wire_field grant_fields[] = {FIELD(grant, version), FIELD(grant, bytes), FIELD(grant, rate_bps)};
 static const struct wire_field use_fields[] = {FIELD(use, version), FIELD(use, from_step)};
 static const struct wire_field mark_fields[] = {
-    RANGE(mark, mark, MARK_CAPTURED, MARK_AWAY), FIELD(mark, version), FIELD(mark, step), FIELD(mark, bytes),
+    RANGE(mark, mark, MARK_CAPTURED, MARK_DAMAGED), FIELD(mark, version), FIELD(mark, step), FIELD(mark, bytes),
     FIELD(mark, total), FIELD(mark, elapsed_ns), FIELD(mark, value),
 };
 static const struct wire_field snapshot_fields[] = {

@@ -19,7 +19,7 @@
 #include "ssh/base/buf.h"
 #include "ssh/base/why.h"
 
-#define WIRE_VERSION 6
+#define WIRE_VERSION 7
 #define WIRE_RECORD " (record)" /* ends hello.program of a bridge that serves a journal: no scheduler lives */
 #define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
 #define WIRE_ADDRESS 128 /* longest HOST:PORT */
@@ -351,6 +351,7 @@ enum snapshot_mark {
     MARK_DIRECTIONS,   /* stage: it holds the directions of this version */
     MARK_USED,         /* stage 0: `step` was the first that used them */
     MARK_AWAY,         /* stage: there is no road to the anchor */
+    MARK_DAMAGED,      /* anchor, of rounds: it has all of it, and a fragment is missing or not what its hash says; it is wanted whole */
 };
 
 struct wire_mark {

@@ -38,6 +38,7 @@ struct world {
     struct assembly *assembly;
     uint64_t rounds, travelled;
     int states, teller; /* states: that began to travel; teller: the replica that the anchor hears */
+    int damaged;        /* versions that cannot become whole */
     bool damage, drop;  /* the next contribution */
 };
 
@@ -259,6 +260,7 @@ static int carry(struct world *world, int stage)
         if (got < 0 && !(round && got == ERR_INVALID)) /* the second part of what was dropped */
             fail_msg("%s", why.text);
         whole |= got == 1;
+        world->damaged += got == 2;
         mem_free(piece.payload);
         while ((fragment = replay_lost(world->replay, stage)) >= 0)
             assert_int_equal(follow_want(world->sides[stage].follow, &(struct wire_want){.chunk = (uint32_t)fragment}, &why), 0);
@@ -372,10 +374,12 @@ static void what_is_damaged_or_missing_comes_whole(void **state)
         capture(world, 2);
         assert_int_equal(carry_all(world), 0);
         assert_int_equal(replay_repeated(world->replay), 1);
+        assert_int_equal(world->damaged, 1);
         advance(world, 3);
         assert_int_equal(world->states, STAGES * FRAGMENTS + 1);
         advance(world, 4);
         assert_int_equal(world->states, STAGES * FRAGMENTS + 1);
+        assert_int_equal(world->damaged, 1);
         world_close(world);
     }
 }

@@ -298,6 +298,16 @@ bool safetensors_has(const struct safetensors *file, const char *name)
     return find(file, name) != NULL;
 }
 
+/* Pages that others need are not lost by it: they stay in the system's cache, and come back when they are looked at. */
+void safetensors_release(const struct safetensors *file, const void *bytes, size_t count)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!file->map)
+        return;
+    uintptr_t begin = (uintptr_t)bytes / page * page;
+    madvise((void *)begin, (uintptr_t)bytes + count - begin, MADV_DONTNEED);
+}
+
 static void write_shape(int dims, const int64_t *shape, char *out, size_t size)
 {
     size_t used = 0;
@@ -324,7 +334,9 @@ int safetensors_get(const struct safetensors *file, const char *name, int dims, 
                        t->dtype->name);
     uint64_t elements = (t->end - t->begin) / t->dtype->bytes;
     BUG_IF(first < 0 || count < 0 || (uint64_t)first > elements || (uint64_t)count > elements - (uint64_t)first);
-    t->dtype->read(file->data + t->begin + (uint64_t)first * t->dtype->bytes, count, out);
+    const uint8_t *from = file->data + t->begin + (uint64_t)first * t->dtype->bytes;
+    t->dtype->read(from, count, out);
+    safetensors_release(file, from, (size_t)count * t->dtype->bytes);
     return 0;
 }
 

@@ -26,6 +26,8 @@ bool safetensors_has(const struct safetensors *file, const char *name);
  * by name. */
 int safetensors_get(const struct safetensors *file, const char *name, int dims, const int64_t *shape, int64_t first,
                     int64_t count, float *out, struct why *why);
+/* These bytes of the file will not be looked at again soon: they need not count as memory of the process. */
+void safetensors_release(const struct safetensors *file, const void *bytes, size_t count);
 /* All bytes of a tensor of dtype U8, which has `count` of them; they lie in the file as long as it is open. */
 int safetensors_raw(const struct safetensors *file, const char *name, size_t count, const uint8_t **bytes, struct why *why);
 /* How many bytes a tensor of dtype U8 has; ERR_ABSENT, ERR_INVALID. */

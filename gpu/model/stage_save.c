@@ -176,11 +176,24 @@ static int resume_tensor(struct stage *stage, const struct carve_tensor *t, cons
     return err;
 }
 
+static int resume_moment(struct stage *stage, int which, const struct safetensors *file, struct why *why)
+{
+    const uint8_t *bytes;
+    size_t total = moment_bytes(stage), most = (size_t)PIECE * sizeof(float);
+    int err = safetensors_raw(file, moment_names[which], total, &bytes, why);
+    for (size_t done = 0; done < total && !err; done += most) {
+        size_t count = total - done < most ? total - done : most;
+        stage->ops->copy_in(stage->device, (uint8_t *)stage->moments[which] + done, bytes + done, count);
+        stage->ops->finish(stage->device);
+        safetensors_release(file, bytes + done, count);
+    }
+    return err;
+}
+
 int stage_resume(struct stage *stage, const struct safetensors *file, struct why *why)
 {
     const uint8_t *bytes;
     uint64_t layout;
-    size_t moment = moment_bytes(stage);
     int err = safetensors_raw(file, "kedge.layout", sizeof layout, &bytes, why);
     if (err)
         return err;
@@ -190,12 +203,8 @@ int stage_resume(struct stage *stage, const struct safetensors *file, struct why
     float *piece = mem_array((size_t)PIECE, sizeof *piece);
     for (int i = 0; i < stage->learned.tensors && !err; i++)
         err = resume_tensor(stage, &stage->tensors[i], file, piece, why);
-    for (int i = 0; i < 2 && !err; i++) {
-        err = safetensors_raw(file, moment_names[i], moment, &bytes, why);
-        if (!err)
-            stage->ops->copy_in(stage->device, stage->moments[i], bytes, moment);
-    }
-    stage->ops->finish(stage->device);
+    for (int i = 0; i < 2 && !err; i++)
+        err = resume_moment(stage, i, file, why);
     mem_free(piece);
     stage_changed(stage);
     return err;

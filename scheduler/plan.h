@@ -21,11 +21,12 @@ struct plan_stage {
     uint64_t parameters, trained; /* all; those that have gradients: with LoRA the adapters' */
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, buffers_bytes, total_bytes;
     uint64_t anchor_bytes; /* memory for snapshots on their way, directions and corrected gradients; sizes of gpu/train */
+    uint64_t process_bytes;  /* memory of the process itself: programs, libraries, stacks; messages on their way */
     uint64_t device_bytes;   /* memory that matrix products and attention need beside buffers, at most, on a CPU */
     uint64_t boundary_bytes; /* memory of the codecs of its cuts, statistics included */
     uint64_t set_bytes;  /* of its file of a checkpoint set, at most */
     uint64_t copy_bytes; /* memory for a copy of that, while it is written; 0 without checkpoint.every */
-    uint64_t sync_bytes; /* memory for what siblings keep in common, and for a copy of a part when it joins; without what arrives from them */
+    uint64_t sync_bytes; /* memory for what siblings keep in common and send each other, and a copy of a part when it joins */
 };
 
 #define PLAN_ROADS 528 /* 16 replicas of 4 stages have the most */
@@ -83,6 +84,7 @@ uint64_t plan_still_parameters(const struct profile *profile, const struct plan_
 uint64_t plan_word_bytes(const struct profile *profile, const struct plan_stage *stage); /* of weights in bf16 beside fp32 */
 uint64_t plan_activation_bytes(const struct profile *profile, const struct plan_stage *stage); /* of all slots: gpu/model */
 uint64_t plan_buffer_bytes(const struct profile *profile, const struct plan_stage *stage);
+uint64_t plan_program_bytes(const struct profile *profile); /* pages of a worker's program and libraries, stacks */
 uint64_t plan_device_bytes(const struct profile *profile, const struct plan_stage *stage); /* gpu/cpu; of the stage's threads */
 uint64_t plan_adapter_parameters(const struct profile *profile, int64_t layers);
 bool plan_exchanges_head(const struct profile *profile); /* the gradient of a tied table goes over every cut */
@@ -95,6 +97,7 @@ int plan_matrices(const struct profile *profile, struct plan_matrix matrices[PLA
 uint64_t plan_row_bytes(int values, int64_t columns); /* of one token: gpu/math */
 /* Of a whole period of sync.every steps to each sibling; of averaged gradients: of a step. gpu/train/sync.c */
 uint64_t plan_sync_bytes(const struct profile *profile, const struct plan_stage *stage);
+uint64_t plan_sync_messages(const struct profile *profile, const struct plan_stage *stage); /* in memory, on their way */
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage);
 /* With anchor.follow: what waits at a stage for the anchor at most (follow_bound); `state`: all that it may have to copy.
  * At the anchor, of that stage. */
@@ -111,6 +114,8 @@ uint64_t plan_state_bytes(const struct profile *profile, bool backward); /* of a
 bool plan_is_one_way(const struct profile *profile, int before); /* a cut behind so many layers: do no gradients cross it? */
 uint64_t plan_boundary_memory(const struct profile *profile, const struct plan_stage *stage); /* of both sides */
 uint64_t plan_cut_memory(const struct profile *profile, int slots, bool one_way); /* codec_memory_bytes of one side of a cut */
+/* codec_measured_bytes of whoever measures a tensor, with codec_export_bytes of when it `solves`. */
+uint64_t plan_owner_memory(const struct profile *profile, bool backward, bool solves);
 uint64_t plan_table_memory(const struct profile *profile); /* features of tokens */
 /* In a file of a set: of one way of a cut (codec_save_bytes), and of all that waits for its step at most (gpu/train/measures.h). */
 uint64_t plan_saved_boundary(const struct profile *profile, bool backward);

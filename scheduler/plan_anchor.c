@@ -5,6 +5,7 @@
 
 #include "scheduler/plan.h"
 #include "ssh/base/text.h"
+#include "ssh/wire/wire.h"
 
 #define BASES_MOST 8 /* versions of directions that may wait at a stage: gpu/train/bases.h */
 
@@ -112,9 +113,13 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         anchor->statistics_bytes += statistics;
         anchor->road_bytes = back > anchor->road_bytes ? back : anchor->road_bytes;
     }
+    uint64_t measured = plan_owner_memory(p, false, false) + plan_owner_memory(p, true, false);
     if (anchor->statistics_bytes)
-        anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * plan_cut_memory(p, 1, false);
+        anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * (plan_cut_memory(p, 1, false) + measured) +
+                               plan_owner_memory(p, false, true) - plan_owner_memory(p, false, false);
     anchor->memory_bytes += p->lora_rank && !plan_words_only(p) ? 4 * weights : 2 * weights + (p->lora_rank ? 2 * trained : 0);
+    /* A chunk from each stage arrives in the link's buffer and waits in a letter. */
+    anchor->memory_bytes += plan_program_bytes(p) + 4 * WIRE_CHUNK_WORDS * (uint64_t)plan->stages_per_replica;
     anchor->memory_bytes += 8 * trained + (corrects ? 4 * cells * (uint64_t)p->layers : 0) + plan_activation_bytes(alone, &whole) +
                             plan_buffer_bytes(alone, &whole) + plan_device_bytes(alone, &whole) + (p->anchor_lifeboat ? 2 * trained : 0);
     for (int i = 0; i < plan->stages_per_replica && p->anchor_follow; i++) {

@@ -175,6 +175,31 @@ bool plan_is_one_way(const struct profile *p, int before)
     return before <= p->frozen;
 }
 
+/* Of fp64 numbers, while so many eigenvectors are looked for (statistics_eigen_numbers). */
+static uint64_t eigen_numbers(uint64_t n, uint64_t count)
+{
+    uint64_t block = count + count / 4 + 8;
+    return 2 * block > n ? 2 * n * n : 2 * block * n + block * block + block * count + 2 * block * block;
+}
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+uint64_t plan_owner_memory(const struct profile *p, bool backward, bool solves)
+{
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), n = 0;
+    if (plan_state_bytes(p, backward) == 0)
+        return 0;
+    if (!backward && p->reference != REFERENCE_NONE)
+        n = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank + 1 : 1;
+    uint64_t sums = n * n + n * hidden, products = has_directions(p, backward) ? hidden * hidden : 0, solving = sums;
+    if (products)
+        solving = products + larger(sums, larger(2 * n * hidden, rank * hidden + eigen_numbers(hidden, rank)));
+    return 8 * (sums + products) + (solves ? 8 * solving + 4 * n * hidden + plan_state_bytes(p, backward) : 0);
+}
+
 static bool looks_at_tokens(const struct profile *p)
 {
     return p->reference == REFERENCE_TOKENS && p->codec != CODEC_DENSE;
@@ -197,9 +222,12 @@ uint64_t plan_table_memory(const struct profile *p)
 uint64_t plan_boundary_memory(const struct profile *p, const struct plan_stage *stage)
 {
     uint64_t sum = plan_table_memory(p);
-    if (stage->stage > 0)
-        sum += plan_cut_memory(p, stage->in_flight, plan_is_one_way(p, stage->first_layer));
+    if (stage->stage > 0) {
+        bool one_way = plan_is_one_way(p, stage->first_layer);
+        sum += plan_cut_memory(p, stage->in_flight, one_way) + (one_way ? 0 : plan_owner_memory(p, true, true));
+    }
     if (stage->stage + 1 < p->stages)
-        sum += plan_cut_memory(p, stage->in_flight, plan_is_one_way(p, stage->first_layer + stage->layers));
+        sum += plan_cut_memory(p, stage->in_flight, plan_is_one_way(p, stage->first_layer + stage->layers)) +
+               plan_owner_memory(p, false, true);
     return sum;
 }

@@ -65,13 +65,16 @@ static void print_memory(const struct plan *plan, FILE *out)
         }
         fputc('\n', out);
     }
-    char sync[32], boundary[32], device[32];
-    uint64_t most = 0, products = 0;
+    char sync[32], boundary[32], device[32], process[32];
+    uint64_t most = 0, products = 0, own = 0;
     for (int i = 0; i < plan->stage_count; i++) {
         most = plan->stages[i].boundary_bytes > most ? plan->stages[i].boundary_bytes : most;
         products = plan->stages[i].device_bytes > products ? plan->stages[i].device_bytes : products;
+        own = plan->stages[i].process_bytes > own ? plan->stages[i].process_bytes : own;
     }
     fprintf(out, "In the totals: at most %s for a stage's matrix products.\n", text_from_bytes(products, device, sizeof device));
+    fprintf(out, "In the totals: at most %s for a process and messages on their way.\n",
+            text_from_bytes(own, process, sizeof process));
     if (most)
         fprintf(out, "In the totals: at most %s for the codecs of a stage's cuts.\n", text_from_bytes(most, boundary, sizeof boundary));
     if (plan->stages[0].sync_bytes)
@@ -211,13 +214,14 @@ void plan_print(const struct plan *plan, const struct profile *profile, FILE *ou
 
 static json_t *stage_as_json(const struct plan_stage *stage, const struct profile *profile)
 {
-    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                                "weights", (json_int_t)stage->weights_bytes,
                                "gradients", (json_int_t)stage->gradients_bytes,
                                "optimizer", (json_int_t)stage->optimizer_bytes,
                                "activations", (json_int_t)stage->activations_bytes,
                                "buffers", (json_int_t)stage->buffers_bytes,
                                "device", (json_int_t)stage->device_bytes,
+                               "process", (json_int_t)stage->process_bytes,
                                "boundary", (json_int_t)stage->boundary_bytes,
                                "sync", (json_int_t)stage->sync_bytes,
                                "anchor", (json_int_t)stage->anchor_bytes,

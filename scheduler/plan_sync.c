@@ -14,6 +14,8 @@ struct sum {
     int only;       /* this fragment; −1 = all */
     uint64_t state; /* what one that joins copies of it */
     uint64_t longer; /* in one round, more than the mean that `bytes` is */
+    uint64_t bound;  /* of one exchange */
+    uint64_t largest; /* numbers of a tensor */
 };
 
 enum { EVERY_FRAGMENT = -1 };
@@ -47,8 +49,10 @@ static void add_low_rank(struct sum *sum, uint64_t rows, uint64_t columns, uint6
     uint64_t side = larger(rows, columns) * rank, sends = two_sided ? rank * (rows + columns) : side;
     if (rank > rows || rank > columns || sends >= rows * columns) {
         sum->bytes += 2 * rows * columns;
+        sum->bound += 2 * rows * columns;
         return;
     }
+    sum->bound += 2 * side;
     sum->bytes += two_sided ? 2 * sends : rank * (rows + columns);
     sum->longer += two_sided ? 0 : 2 * side - rank * (rows + columns);
     sum->memory += 4 * (2 * rows * columns + 2 * side + rows * rank) + 8 * side;
@@ -61,19 +65,23 @@ static void add_matrix(struct sum *sum, const struct matrix *matrix)
     const struct profile *p = sum->profile;
     uint64_t rows = matrix->rows, columns = matrix->columns, all = rows * columns;
     int payload = p->sync_payload, table = matrix->table ? p->sync_table : TABLE_PAYLOAD;
+    uint64_t plain = 0; /* what is not of low rank sends the same in every exchange */
+    sum->largest = larger(sum->largest, all);
     sum->memory += 8 * all;
     sum->state += 8 * all;
     sum->scratch = larger(sum->scratch, all);
     if (columns == 1 && !p->lora_rank) /* a vector */
-        sum->bytes += value_bytes(payload == SEND_FP32 ? SEND_FP32 : SEND_BF16, rows, 1);
+        plain = value_bytes(payload == SEND_FP32 ? SEND_FP32 : SEND_BF16, rows, 1);
     else if (table == TABLE_LOW_RANK)
         add_low_rank(sum, rows, columns, (uint64_t)p->sync_table_rank);
     else if (table == TABLE_PAYLOAD && payload == SEND_POWERSGD)
         add_low_rank(sum, rows, columns, (uint64_t)p->sync_rank);
     else if (table == TABLE_TOUCHED)
-        sum->bytes += value_bytes(SEND_INT8, rows, columns) + (rows + 7) / 8; /* at most */
+        plain = value_bytes(SEND_INT8, rows, columns) + (rows + 7) / 8; /* at most */
     else
-        sum->bytes += value_bytes(table == TABLE_BF16 ? SEND_BF16 : table == TABLE_INT8 ? SEND_INT8 : payload, rows, columns);
+        plain = value_bytes(table == TABLE_BF16 ? SEND_BF16 : table == TABLE_INT8 ? SEND_INT8 : payload, rows, columns);
+    sum->bytes += plain;
+    sum->bound += plain;
     if (table == TABLE_TOUCHED)
         sum->memory += 8 * all;
 }
@@ -163,11 +171,59 @@ uint64_t plan_replay_memory(const struct profile *profile, const struct plan_sta
     return all.memory + 12 * all.scratch + most;
 }
 
+/* Rounds that are sent before the first of them is due. */
+static uint64_t rounds_in_flight(const struct profile *p)
+{
+    int64_t most = 1, every = p->sync_every, count = p->sync_fragments;
+    for (int64_t f = 0; f < count; f++) {
+        int64_t under_way = 1;
+        for (int64_t next = f + 1; next < f + count; next++)
+            under_way += next % count * every / count + (next >= count ? every : 0) - f * every / count < p->sync_overlap;
+        most = under_way > most ? under_way : most;
+    }
+    return (uint64_t)most;
+}
+
+/* The largest that a stage sends to a sibling at a time; the last exchange of a run is in bf16, a tensor at a time. */
+static uint64_t contribution_bytes(const struct profile *p, const struct plan_stage *stage)
+{
+    struct sum all = {.profile = p, .only = EVERY_FRAGMENT};
+    if (plan_averages_gradients(p))
+        return plan_sync_bytes(p, stage);
+    add_stage(&all, stage);
+    uint64_t most = 2 * all.largest;
+    for (int f = 0; f < p->sync_fragments; f++) {
+        struct sum sum = {.profile = p, .only = f};
+        add_stage(&sum, stage);
+        most = larger(most, sum.bound);
+    }
+    return most;
+}
+
+uint64_t plan_sync_messages(const struct profile *p, const struct plan_stage *stage)
+{
+    return p->replicas == 1 ? 0 : 2 * ((uint64_t)p->replicas - 1) * contribution_bytes(p, stage); /* one comes, one goes */
+}
+
+/* Where what siblings send lies until its round is due, and their own. */
+static uint64_t buffer_bytes(const struct profile *p, const struct plan_stage *stage)
+{
+    struct sum all = {.profile = p, .only = EVERY_FRAGMENT};
+    uint64_t others = (uint64_t)p->replicas - 1, flights = rounds_in_flight(p);
+    uint64_t slots = 2 * (flights + (p->sync_power == POWER_TWO_SIDED));
+    add_stage(&all, stage);
+    if (plan_averages_gradients(p))
+        return (2 * others + 1) * contribution_bytes(p, stage) + 8 * all.largest;
+    return (others * slots + flights) * contribution_bytes(p, stage);
+}
+
 uint64_t plan_sync_memory(const struct profile *profile, const struct plan_stage *stage)
 {
     struct sum sum = {.profile = profile, .only = EVERY_FRAGMENT};
-    if (profile->replicas == 1 || plan_averages_gradients(profile))
+    if (profile->replicas == 1)
         return 0;
+    if (plan_averages_gradients(profile))
+        return buffer_bytes(profile, stage);
     add_stage(&sum, stage);
-    return sum.memory + 12 * sum.scratch + join_bytes(profile, stage);
+    return sum.memory + 12 * sum.scratch + buffer_bytes(profile, stage) + join_bytes(profile, stage);
 }

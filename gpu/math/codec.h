@@ -71,6 +71,9 @@ int64_t codec_keep_most(const struct codec_settings *settings); /* of any rate *
 /* Exact bytes of one micro-batch, known beforehand. */
 size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
 size_t codec_memory_bytes(const struct codec_settings *settings); /* device memory that codec_new takes */
+/* Host memory of the owner of a tensor: what it has measured (fp64), and what codec_export takes while it runs. */
+size_t codec_measured_bytes(const struct codec_settings *settings, enum codec_way way);
+size_t codec_export_bytes(const struct codec_settings *settings, enum codec_way way);
 
 /* x[rows,H] → out (codec_bytes long, host). */
 void codec_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out);

@@ -46,6 +46,36 @@ size_t codec_moments_memory(const struct codec_settings *s, enum codec_way way)
     return floats(m * m) + floats(m * s->width) + floats(m) + columns + products;
 }
 
+/* ---- memory of the owner ---- */
+
+static int64_t features_of(const struct codec_settings *s, enum codec_way way)
+{
+    return way == CODEC_FORWARD ? codec_features(s) : 0;
+}
+
+static int64_t larger(int64_t one, int64_t other)
+{
+    return one > other ? one : other;
+}
+
+size_t codec_measured_bytes(const struct codec_settings *s, enum codec_way way)
+{
+    int64_t n = features_of(s, way), width = s->width;
+    if (!codec_has_state(s, way))
+        return 0;
+    return sizeof(double) * (size_t)(n * n + n * width + (codec_has_bases(s, way) ? width * width : 0));
+}
+
+size_t codec_export_bytes(const struct codec_settings *s, enum codec_way way)
+{
+    int64_t n = features_of(s, way), width = s->width, rank = codec_rank(s), most = n * n + n * width; /* solve_weights */
+    if (!codec_has_state(s, way))
+        return 0;
+    if (codec_has_bases(s, way)) /* statistics_residual, put_directions; the covariance beside both */
+        most = width * width + larger(most, larger(2 * n * width, rank * width + statistics_eigen_numbers(width, rank)));
+    return sizeof(double) * (size_t)most + sizeof(float) * (size_t)(n * width) + codec_state_bytes(s, way);
+}
+
 void codec_moments_place(struct codec *codec, enum codec_way way, float *block)
 {
     const struct codec_settings *s = &codec->settings;

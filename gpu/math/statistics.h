@@ -32,6 +32,7 @@ void statistics_residual(double *out, const double *xx, const double *ff, const 
  * with its
  * largest element positive. ERR_INVALID when a is not finite or QL does not converge. */
 int statistics_eigen(const double *a, int64_t n, int64_t count, double *values, double *vectors);
+int64_t statistics_eigen_numbers(int64_t n, int64_t count); /* fp64 that it takes while it runs, but for some rows */
 /* bits[count] for a budget; at most `most` each, 0 only at the end when `values` fall. Returns how many were dealt: fewer
  * than the
  * budget only when every coefficient has the most. Integer arithmetic and powers of two: the same on every machine. */

@@ -273,14 +273,25 @@ static int eigen_some(const double *a, int64_t n, int64_t count, int64_t block, 
     return err;
 }
 
+/* Of the vectors that are worked with when `count` are wanted; n: the whole matrix is turned. */
+static int64_t block_of(int64_t n, int64_t count)
+{
+    int64_t block = count + count / 4 + 8;
+    return 2 * block > n ? n : block;
+}
+
+int64_t statistics_eigen_numbers(int64_t n, int64_t count)
+{
+    int64_t block = block_of(n, count);
+    return block == n ? 2 * n * n : 2 * block * n + block * block + block * count + 2 * block * block;
+}
+
 int statistics_eigen(const double *a, int64_t n, int64_t count, double *values, double *vectors)
 {
     BUG_IF(n < 1 || count < 1 || count > n);
     for (int64_t i = 0; i < n * n; i++)
         if (!isfinite(a[i]))
             return ERR_INVALID;
-    int64_t block = count + count / 4 + 8;
-    if (2 * block > n)
-        return eigen_whole(a, n, count, values, vectors);
-    return eigen_some(a, n, count, block, values, vectors);
+    int64_t block = block_of(n, count);
+    return block == n ? eigen_whole(a, n, count, values, vectors) : eigen_some(a, n, count, block, values, vectors);
 }

@@ -33,7 +33,8 @@ int cuts_load(struct anchor *anchor, struct why *why)
         struct codec_settings settings;
         shape_codec(profile, i, &settings);
         settings.table = anchor->table;
-        anchor->memory_bytes += codec_memory_bytes(&settings);
+        anchor->memory_bytes += codec_memory_bytes(&settings) + codec_measured_bytes(&settings, CODEC_FORWARD) +
+                                codec_measured_bytes(&settings, CODEC_BACKWARD);
         err = codec_new(anchor->ops, anchor->device, &settings, &anchor->cuts[i], why);
     }
     return err;

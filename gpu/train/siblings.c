@@ -125,6 +125,28 @@ static int slots_of(const struct profile *profile)
     return averages_gradients(profile) ? 2 : 2 * (fragments_in_flight(&fragments) + (profile->sync_power == POWER_TWO_SIDED));
 }
 
+/* Of every sibling's contributions and our own. */
+static int buffers_of(const struct profile *profile, int replicas)
+{
+    struct fragments fragments = fragments_of(profile);
+    return (replicas - 1) * slots_of(profile) + (averages_gradients(profile) ? 1 : fragments_in_flight(&fragments));
+}
+
+static int64_t largest_tensor(const struct siblings_list *list)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < list->count; i++)
+        if (list->tensors[i].rows * list->tensors[i].columns > largest)
+            largest = list->tensors[i].rows * list->tensors[i].columns;
+    return largest;
+}
+
+uint64_t siblings_buffer_bytes(const struct profile *profile, const struct siblings_list *list, int replicas)
+{
+    uint64_t values = averages_gradients(profile) ? 2 * (uint64_t)largest_tensor(list) * sizeof(float) : 0;
+    return (uint64_t)buffers_of(profile, replicas) * most_bytes(profile, list) + values;
+}
+
 void siblings_bounds(const struct profile *profile, const struct stage_shape *shape, int replicas, size_t *letters,
                      size_t *bytes)
 {
@@ -183,15 +205,6 @@ void siblings_restore(struct compute *compute, uint64_t step)
                 "replicas have in common again, and its AdamW begins anew", restored, compute->stage, compute->siblings->self);
 }
 
-static int64_t largest_tensor(const struct siblings_list *list)
-{
-    int64_t largest = 0;
-    for (int i = 0; i < list->count; i++)
-        if (list->tensors[i].rows * list->tensors[i].columns > largest)
-            largest = list->tensors[i].rows * list->tensors[i].columns;
-    return largest;
-}
-
 static bool take_buffers(struct siblings *siblings, const struct siblings_list *list)
 {
     bool taken = true;
@@ -211,11 +224,8 @@ static bool take_buffers(struct siblings *siblings, const struct siblings_list *
 static void count_memory(struct compute *compute, const struct siblings_list *list)
 {
     const struct siblings *siblings = compute->siblings;
-    uint64_t buffers = (uint64_t)((siblings->replicas - 1) * siblings->slots + siblings->flights);
-    compute->memory_bytes += buffers * siblings->most_bytes;
-    if (siblings->gradients)
-        compute->memory_bytes += 2 * (uint64_t)largest_tensor(list) * sizeof(float);
-    else
+    compute->memory_bytes += siblings_buffer_bytes(&compute->settings.profile, list, siblings->replicas);
+    if (!siblings->gradients)
         compute->memory_bytes += sync_memory(&list->settings, list->tensors, list->count) + siblings_follow_memory(compute);
 }
 

@@ -100,6 +100,8 @@ struct siblings_list { /* what is exchanged, from profile and shape alone */
 };
 void siblings_list(const struct profile *profile, const struct stage_shape *shape, struct siblings_list *list);
 void siblings_list_clear(struct siblings_list *list);
+/* Memory for what siblings send each other. */
+uint64_t siblings_buffer_bytes(const struct profile *profile, const struct siblings_list *list, int replicas);
 
 void siblings_take(struct compute *compute); /* the weights become the common copy */
 

@@ -82,7 +82,7 @@ static void check_follow(const struct siblings_list *list, const struct plan_sta
     for (int f = 0; f < list->settings.fragments; f++)
         all += sync_state_bytes(sync, f);
     assert_int_equal(state, all);
-    assert_int_equal(bound, follow_bound(sync, list->settings.fragments, 2));
+    assert_int_equal(bound, follow_bound(sync, list->settings.fragments, (int)profile.replicas));
     assert_true(plan_replay_memory(&profile, stage) >= sync_memory(&list->settings, list->tensors, list->count) + copied_bytes(list));
     sync_free(sync);
 }
@@ -98,7 +98,8 @@ static void check_all(void)
         siblings_list(&profile, &shape, &list);
         if (profile.sync_table != TABLE_TOUCHED)
             assert_int_equal(plan_sync_bytes(&profile, &plan.stages[i]), sent_bytes(&list));
-        assert_int_equal(plan.stages[i].sync_bytes, sync_memory(&list.settings, list.tensors, list.count) + copied_bytes(&list));
+        assert_int_equal(plan.stages[i].sync_bytes, sync_memory(&list.settings, list.tensors, list.count) + copied_bytes(&list) +
+                                                      siblings_buffer_bytes(&profile, &list, (int)profile.replicas));
         check_follow(&list, &plan.stages[i]);
         siblings_list_clear(&list);
     }
@@ -136,6 +137,8 @@ static void test_bytes_and_memory(void **state)
                         set("sync.payload", payloads[i]);
                         set("sync.table", tables[t]);
                         set("sync.power", two_sided ? "two-sided" : "alternating");
+                        set("replicas.count", stages == 2 ? "3" : "2");
+                        set("sync.overlap", tied ? "0" : "6");
                         set("lora.rank", "0");
                         check_all();
                         set("lora.rank", tied ? "3" : "1");

@@ -1,9 +1,35 @@
 #include "gpu/train/offline.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "ssh/base/file.h"
 #include "ssh/base/text.h"
+
+#define WANTED "a model is a folder with config.json and model.safetensors, as 'kedge export RUN DIR' makes one"
+
+/* People name a file of the model, another program's format, or the wrong place. */
+static int check_folder(const char *folder, struct why *why)
+{
+    struct stat status;
+    char path[4096], first[4] = "";
+    if (stat(folder, &status) != 0)
+        return why_set(why, errno == ENOENT ? ERR_ABSENT : ERR_SYSTEM, "%s: %s; " WANTED, folder, strerror(errno));
+    if (!S_ISDIR(status.st_mode)) {
+        FILE *file = S_ISREG(status.st_mode) ? fopen(folder, "re") : NULL;
+        bool other = file && fread(first, 1, sizeof first, file) == sizeof first && memcmp(first, "GGUF", sizeof first) == 0;
+        if (file)
+            fclose(file);
+        return why_set(why, ERR_INVALID, "%s is %s; " WANTED, folder, other ? "a GGUF file, which kedge does not read" : "not a folder");
+    }
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    if (access(path, F_OK) != 0)
+        return why_set(why, ERR_ABSENT, "%s has no config.json; " WANTED, folder);
+    return 0;
+}
 
 static int open_tokenizer(const char *folder, struct tokenizer **tokenizer, struct why *why)
 {
@@ -20,7 +46,9 @@ int offline_open(const char *folder, struct offline *offline, struct why *why)
 {
     struct offline new = {0};
     char programs[1024];
-    int err = open_tokenizer(folder, &new.tokenizer, why);
+    int err = check_folder(folder, why);
+    if (!err)
+        err = open_tokenizer(folder, &new.tokenizer, why);
     if (!err)
         err = file_program_folder(programs, sizeof programs, why);
     if (!err) {

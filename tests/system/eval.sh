@@ -43,6 +43,10 @@ refused() { # STATUS WORDS OPTIONS...
 }
 refused 2 'a window needs' "$TMP/model" "$TMP/two.jsonl" --windows 2 --sequence 4000
 refused 2 'no line of a .jsonl' "$TMP/model" "$TMP/in/2.txt" --answers 3
+refused 1 'nothing: No such file or directory; a model is a folder' "$TMP/nothing" "$TMP/in/2.txt"
+refused 2 'model.safetensors is not a folder; a model is a folder' "$TMP/model/model.safetensors" "$TMP/in/2.txt"
+: >"$TMP/empty.txt"
+refused 2 'empty' "$TMP/model" "$TMP/empty.txt"
 refused 2 'sequence 0' "$TMP/model" "$TMP/in/2.txt" --sequence 0
 refused 2 'template no' "$TMP/model" "$TMP/in/2.txt" --template no
 printf '{"question":\n' >>"$TMP/two.jsonl"

@@ -57,7 +57,13 @@ refused 2 'temperature -1' "$TMP/model" x --temperature=-1
 refused 2 'top-p 2' "$TMP/model" x --top-p 2
 refused 2 'template other: not known; plain, chatml' "$TMP/model" x --template other
 refused 2 'needs MODEL_DIR PROMPT' "$TMP/model"
-refused 1 'config.json' "$TMP/nothing" x
+refused 1 'nothing: No such file or directory; a model is a folder with config.json' "$TMP/nothing" x
+mkdir "$TMP/bare"
+refused 1 'bare has no config.json; a model is a folder' "$TMP/bare" x
+printf 'GGUF\003\000\000\000' >"$TMP/model.gguf"
+refused 2 'model.gguf is a GGUF file, which kedge does not read; a model is a folder' "$TMP/model.gguf" x
+refused 2 'model.safetensors is not a folder; a model is a folder' "$TMP/model/model.safetensors" x
+refused 2 'tokens 99999999999: a number from 0' "$TMP/model" x --tokens=99999999999
 cp -r "$TMP/model" "$TMP/cut"
 head -c 3000 "$TMP/model/model.safetensors" >"$TMP/cut/model.safetensors"
 refused 2 'model.safetensors' "$TMP/cut" x

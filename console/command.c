@@ -153,7 +153,9 @@ static const struct command commands[] = {
         .help = "write all that a run could go on from",
         .details = "Every stage writes its weights, moments and the rest of its state at the next step boundary, into checkpoint/STEP of the run's folder, and training "
                    "goes on; a run that was paused does it too. Returns when the set is whole. checkpoint.keep says how many sets stay. When all "
-                   "steps are trained a set is written without being asked for.",
+                   "steps are trained a set is written without being asked for.\n\n"
+                   "With replicas it is the lowest one's weights, to take home and not to go on from: as they are then, without what the others "
+                   "have learned since the last round, and at the end the mean of all. checkpoint.every writes sets of all replicas.",
     },
     {
         .name = "snapshot", .arguments = "RUN", .least = 1, .most = 1, .function = order_snapshot,

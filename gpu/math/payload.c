@@ -270,9 +270,9 @@ static const struct {
     void (*decode)(const uint8_t *in, int64_t rows, int64_t columns, float *values); /* NULL: its length is not known beforehand */
     float most_code; /* |code| at most, of kinds with one scale, in front, per row; 0: others */
 } kinds[PAYLOAD_KINDS] = {
-    [PAYLOAD_FP32] = {"fp32", encode_fp32, decode_fp32}, [PAYLOAD_BF16] = {"bf16", encode_bf16, decode_bf16},
+    [PAYLOAD_FP32] = {"fp32", encode_fp32, decode_fp32, 0}, [PAYLOAD_BF16] = {"bf16", encode_bf16, decode_bf16, 0},
     [PAYLOAD_INT8] = {"int8", encode_int8, decode_int8, 128}, [PAYLOAD_INT4] = {"int4", encode_int4, decode_int4, 8},
-    [PAYLOAD_E3M0] = {"e3m0", encode_e3m0, decode_e3m0}, [PAYLOAD_ROWS] = {"rows", encode_rows, NULL},
+    [PAYLOAD_E3M0] = {"e3m0", encode_e3m0, decode_e3m0, 0}, [PAYLOAD_ROWS] = {"rows", encode_rows, NULL, 0},
 };
 
 const char *payload_name(enum payload_kind kind)

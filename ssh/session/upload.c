@@ -16,12 +16,12 @@
 #include "ssh/session/shell.h"
 #include "ssh/session/source.h"
 #include "ssh/session/sum.h"
+#include "ssh/session/throughput.h"
 #include "ssh/session/units.h"
 
 #define ORDER_UNITS 16                    /* most of one order */
 #define PACKED_UNITS 4                    /* most of one that is compressed: it waits in memory */
 #define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
-#define WIRE_NS (2 * CLOCK_SECOND)        /* the road's rate is about so old */
 #define CHECK_UNITS 16                    /* least that the host is told to hash: each time costs it a process or two */
 #define SHORT_NS (400 * CLOCK_MS)         /* an order that took less is followed by a longer one */
 #define LONG_NS (1600 * CLOCK_MS)
@@ -61,8 +61,7 @@ struct upload {
     struct units units;        /* of them, those that are there have arrived */
     uint64_t resumed_bytes;
     uint64_t sent_bytes;       /* that the road took for what arrived */
-    double wire_bytes;         /* of them those since wire_ns, about */
-    uint64_t wire_ns;
+    struct throughput wire;    /* of the road */
     uint64_t checked_bytes;    /* the host was told to hash so many */
     struct stream streams[UPLOAD_STREAMS];
     struct shell *checker;       /* hashes on the host what has arrived */
@@ -211,24 +210,6 @@ static enum shell_next take_look(struct upload *upload, const char *line)
     return SHELL_ON;
 }
 
-/* How much the road takes in a second, of late; 0 = nothing has arrived. */
-static double wire_rate(const struct upload *upload)
-{
-    uint64_t ns = clock_now_ns() - upload->wire_ns;
-    return ns ? upload->wire_bytes / ((double)ns / 1e9) : 0;
-}
-
-static void note_wire(struct upload *upload, uint64_t bytes)
-{
-    uint64_t now = clock_now_ns();
-    upload->sent_bytes += bytes;
-    upload->wire_bytes += (double)bytes;
-    if (now - upload->wire_ns < WIRE_NS)
-        return;
-    upload->wire_bytes /= 2;
-    upload->wire_ns = now - (now - upload->wire_ns) / 2;
-}
-
 /* "BYTES BEGIN BYTES": what the road took for it, in front. */
 static bool take_answer(struct upload *upload, const char *text, uint64_t *first, uint64_t *count)
 {
@@ -238,7 +219,8 @@ static bool take_answer(struct upload *upload, const char *text, uint64_t *first
     const char *word = strsep(&rest, " ");
     if (!rest || text_to_u64(word, &sent) != 0 || !units_read(&upload->units, rest, first, count) || sent > 2 * *count * UNITS_BYTES)
         return false;
-    note_wire(upload, sent);
+    upload->sent_bytes += sent;
+    throughput_add(&upload->wire, sent, clock_now_ns());
     return true;
 }
 
@@ -337,7 +319,9 @@ static bool sample_pays(struct upload *upload, uint64_t first, uint64_t count, b
     if (ok) {
         uint64_t began_ns = clock_now_ns();
         size_t used = compress_frame(upload->compress, upload->piece, plain, packed);
-        *pays = compress_pays(plain, used, clock_now_ns() - began_ns, wire_rate(upload));
+        uint64_t took_ns = clock_now_ns() - began_ns;
+        throughput_away(&upload->wire, took_ns);
+        *pays = compress_pays(plain, used, took_ns, throughput_get(&upload->wire, clock_now_ns()));
     }
     mem_free(packed);
     return ok;
@@ -381,7 +365,9 @@ static enum shell_next compress_unit(struct stream *stream)
     size_t bytes = (size_t)(units_end(&upload->units, unit) - begin);
     if (!read_at(upload, begin, upload->piece, bytes))
         return SHELL_GONE;
+    uint64_t began_ns = clock_now_ns();
     stream->packed_bytes += compress_frame(upload->compress, upload->piece, bytes, stream->packed + stream->packed_bytes);
+    throughput_away(&upload->wire, clock_now_ns() - began_ns);
     if (++stream->done < stream->count)
         return SHELL_ON;
     shell_put(stream->shell, "%" PRIu64 " %" PRIu64 " %zu\n", stream->at, stream->left, stream->packed_bytes);
@@ -465,8 +451,7 @@ static void begin_sending(struct upload *upload)
     unsigned streams = upload->settings.streams ? upload->settings.streams : 4;
     uint64_t missing = (size_of(upload) - upload->units.there_bytes + UNITS_BYTES - 1) / UNITS_BYTES;
     move_to(upload, UPLOAD_SENDING);
-    upload->wire_bytes = 0;
-    upload->wire_ns = clock_now_ns();
+    throughput_begin(&upload->wire, clock_now_ns());
     if (!upload->has_part) {
         shell_put(upload->streams[0].shell, "anew 0\n");
         return;

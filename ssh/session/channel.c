@@ -21,6 +21,11 @@ static bool can_read(const struct channel *channel)
     return buf_used(&channel->in) || channel->ended || channel->state == CHANNEL_OVER;
 }
 
+static size_t least(size_t one, size_t other)
+{
+    return one < other ? one : other;
+}
+
 size_t channel_room(const struct road *base)
 {
     const struct channel *channel = (const struct channel *)base;
@@ -29,7 +34,12 @@ size_t channel_room(const struct road *base)
         return 0;
     size_t window = libssh2_channel_window_write(channel->ssh), queued = buf_used(&session->out);
     size_t room = queued < channel->queue_bytes ? channel->queue_bytes - queued : 0;
-    return room < window ? room : window;
+    return least(room, least(window, flow_room(&channel->flow)));
+}
+
+uint64_t channel_least_ns(const struct road *base)
+{
+    return ((const struct channel *)base)->flow.least_ns;
 }
 
 static bool can_write(const struct channel *channel)
@@ -228,6 +238,7 @@ static void step_open(struct channel *channel)
 {
     if (!read_errors(channel) || (channel->want_read && !read_output(channel)))
         return;
+    flow_window(&channel->flow, libssh2_channel_window_write(channel->ssh), clock_now_ns());
     if (channel->finishing && !channel->finished && session_has_room(channel->session)) {
         int code = libssh2_channel_send_eof(channel->ssh);
         channel->finished = code != LIBSSH2_ERROR_EAGAIN;
@@ -363,6 +374,7 @@ static ssize_t road_channel_write(struct road *base, const uint8_t *bytes, size_
             break;
         }
         sent += (size_t)written;
+        flow_sent(&channel->flow, (size_t)written, clock_now_ns());
     }
     if (channel->state == CHANNEL_OVER)
         return sent ? (ssize_t)sent : why_set(why, channel->why.err, "%s", channel->why.text);

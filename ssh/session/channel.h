@@ -26,5 +26,7 @@ bool channel_exit(const struct road *road, int *status, char signal[32]);
 const char *channel_errors(const struct road *road, char *out, size_t size);
 /* Can bytes be written now? Without a try. */
 size_t channel_room(const struct road *road);
+/* The least time that it took the command to have what was written, and us to know; 0 = it is not known yet. */
+uint64_t channel_least_ns(const struct road *road);
 
 #endif

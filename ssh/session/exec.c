@@ -243,6 +243,11 @@ size_t exec_room(const struct road *road)
     return exec->stands ? channel_room(exec->below) : 0;
 }
 
+uint64_t exec_least_ns(const struct road *road)
+{
+    return channel_least_ns(((const struct road_exec *)road)->below);
+}
+
 /* ---- one command, all of its output ---- */
 
 struct exec {

@@ -26,6 +26,7 @@ const char *exec_errors(const struct road *road, char *out, size_t size);
 /* What it said on standard error is the reason of its end, for who only sees a road. */
 void exec_explain(struct road *road);
 size_t exec_room(const struct road *road); /* bytes that can be written now */
+uint64_t exec_least_ns(const struct road *road); /* as channel_least_ns */
 
 /* One command with its input and all of its output. */
 struct exec;

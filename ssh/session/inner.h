@@ -9,6 +9,7 @@
 
 #include "ssh/base/buf.h"
 #include "ssh/session/arena.h"
+#include "ssh/session/flow.h"
 #include "ssh/session/session.h"
 
 struct auth;
@@ -104,6 +105,7 @@ struct channel {
     char errors[1200];       /* the newest of its standard error */
     size_t errors_bytes;
     size_t queue_bytes;      /* accept no more than that before the wire has it */
+    struct flow flow;        /* to the peer */
     bool want_read, want_write, finishing, finished;
     bool ended;              /* no more comes on the standard output */
     bool status_known;

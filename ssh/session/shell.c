@@ -153,6 +153,11 @@ uint64_t shell_moved_ns(const struct shell *shell)
     return shell->moved_ns;
 }
 
+uint64_t shell_least_ns(const struct shell *shell)
+{
+    return exec_least_ns(shell->road);
+}
+
 /* ---- life ---- */
 
 struct shell *shell_new(struct session *session, const char *command, uint64_t open_ns, const struct shell_callbacks *callbacks,

@@ -43,5 +43,6 @@ void shell_commit(struct shell *shell, size_t bytes);
 void shell_poke(struct shell *shell);
 /* When the road took the newest of its bytes; 0 = never. */
 uint64_t shell_moved_ns(const struct shell *shell);
+uint64_t shell_least_ns(const struct shell *shell); /* as channel_least_ns */
 
 #endif

@@ -23,6 +23,8 @@
 #define PACKED_UNITS 4                    /* most of one that is compressed: it waits in memory */
 #define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
 #define CHECK_UNITS 16                    /* least that the host is told to hash: each time costs it a process or two */
+#define NEAR_NS (20 * CLOCK_MS)
+#define NEAR_STREAMS 2                    /* to a host that is so near: more would only cost it processes */
 #define SHORT_NS (400 * CLOCK_MS)         /* an order that took less is followed by a longer one */
 #define LONG_NS (1600 * CLOCK_MS)
 #define TICK_NS (500 * CLOCK_MS)
@@ -135,6 +137,7 @@ static void move_to(struct upload *upload, enum upload_phase phase)
 static void report(struct upload *upload, uint64_t stalled_ns);
 static void look(struct upload *upload);
 static void begin_sending(struct upload *upload);
+static void start_streams(struct upload *upload, unsigned most);
 
 /* ---- the file here: read and hashed while it is sent; false when the upload was finished by it ---- */
 
@@ -238,6 +241,8 @@ static enum shell_next take_done(struct stream *stream, const char *line)
         !units_set_there(&upload->units, first, count, UNIT_ORDERED))
         return said_nonsense(upload, line);
     stream->unanswered--;
+    if (shell_least_ns(stream->shell) > NEAR_NS)
+        start_streams(upload, UPLOAD_STREAMS);
     if (took < SHORT_NS && stream->units < ORDER_UNITS)
         stream->units *= 2;
     else if (took > LONG_NS && stream->units > 1)
@@ -446,10 +451,16 @@ static void start_checker(struct upload *upload)
     mem_free(command);
 }
 
+/* As many as have something to send, and no more than `most`. */
+static void start_streams(struct upload *upload, unsigned most)
+{
+    uint64_t missing = (size_of(upload) - upload->units.there_bytes + UNITS_BYTES - 1) / UNITS_BYTES;
+    while (upload->stream_count < most && 2 * upload->stream_count < missing)
+        start_shell(upload, upload->stream_count++, orders_take(upload->prelude));
+}
+
 static void begin_sending(struct upload *upload)
 {
-    unsigned streams = upload->settings.streams ? upload->settings.streams : 4;
-    uint64_t missing = (size_of(upload) - upload->units.there_bytes + UNITS_BYTES - 1) / UNITS_BYTES;
     move_to(upload, UPLOAD_SENDING);
     throughput_begin(&upload->wire, clock_now_ns());
     if (!upload->has_part) {
@@ -457,8 +468,7 @@ static void begin_sending(struct upload *upload)
         return;
     }
     upload->stream_count = 1; /* that which looked */
-    while (upload->stream_count < streams && upload->stream_count < UPLOAD_STREAMS && 2 * upload->stream_count < missing)
-        start_shell(upload, upload->stream_count++, orders_take(upload->prelude));
+    start_streams(upload, NEAR_STREAMS);
     start_checker(upload);
     shell_poke(upload->streams[0].shell);
 }

@@ -23,7 +23,7 @@
 #include "ssh/base/why.h"
 #include "ssh/session/session.h"
 
-#define UPLOAD_STREAMS 8 /* most channels */
+#define UPLOAD_STREAMS 4 /* most channels */
 #define UPLOAD_SESSIONS 4
 
 enum upload_phase { UPLOAD_LOOKING, UPLOAD_COMPARING, UPLOAD_SENDING, UPLOAD_VERIFYING, UPLOAD_DONE };
@@ -44,7 +44,6 @@ struct upload_settings {
     const char *local, *remote; /* paths; the remote folder is made. Copied. */
     const char *programs;       /* the folder there that has kedge-worker, which undoes the best frames; NULL = none. Copied. */
     mode_t mode;
-    unsigned streams;           /* 0 = 4 */
     uint64_t stall_ns;          /* also the deadline of looking */
     uint64_t verify_ns;         /* deadline of the host's own hash, on top of stall_ns, per GiB */
 };

@@ -28,7 +28,8 @@ static const char *const moment_values[] = {[MOMENTS_FP32] = "fp32", [MOMENTS_BF
                                            [MOMENTS_FP8] = "fp8", NULL};
 static const char *const schedules[] = {[SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant", NULL};
 static const char *const codecs[] = {[CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace",
-                                     [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid", NULL};
+                                     [CODEC_PRINCIPAL] = "principal", [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid",
+                                     [CODEC_ENTROPY] = "entropy", NULL};
 static const char *const values[] = {[VALUES_FP32] = "fp32", [VALUES_BF16] = "bf16", [VALUES_INT8] = "int8",
                                      [VALUES_INT4] = "int4", NULL};
 static const char *const gains[] = {[GAIN_ONE] = "one", [GAIN_UNBIASED] = "unbiased", [GAIN_RMS] = "rms", NULL};
@@ -288,7 +289,8 @@ static const struct field rows[] = {
      .applier = APPLIES_ALL_STAGES, IN_RUN(codec),
      .help = "What crosses a cut between stages. dense: all channels of a token. mask: those that a shared mask keeps. subspace: "
              "coefficients of its principal directions, each with as many bits as it is worth; principal: the same number of bits "
-             "for each. hybrid: half of the bytes so, the rest for channels that a mask keeps of what is left. topk: its largest "
+             "for each; entropy: directions of what the loss feels most, all in steps of one size, entropy-coded: the least error for "
+             "the bytes. hybrid: half of the bytes so, the rest for channels that a mask keeps of what is left. topk: its largest "
              "channels with their indices."},
     {.section = "boundary", .key = "values", .type = FIELD_CHOICE, .unit = "", .choices = values, .initial = "bf16",
      .applier = APPLIES_ALL_STAGES, IN_RUN(values),
@@ -314,7 +316,7 @@ static const struct field rows[] = {
              "0 is all of model.hidden."},
     {.section = "boundary", .key = "forward_share", .type = FIELD_REAL, .unit = "", .minimum = 0.05, .maximum = 0.999,
      .initial = "0.6", .applier = APPLIES_ALL_STAGES, IN_RUN(forward_share),
-     .help = "Share of the bytes of subspace, principal and hybrid that activations get; gradients get the rest."},
+     .help = "Share of the bytes of entropy, subspace, principal and hybrid that activations get; gradients get the rest."},
     {.section = "boundary", .key = "bits", .type = FIELD_INTEGER, .unit = "bits", .minimum = 1, .maximum = 8,
      .initial = "2", .applier = APPLIES_ALL_STAGES, IN_RUN(bits),
      .help = "Bits of a coefficient of the principal codec; subspace deals them itself."},

@@ -46,7 +46,7 @@ enum data_documents { DOCUMENTS_JOINED, DOCUMENTS_APART };
 enum train_precision { PRECISION_FP32, PRECISION_BF16 };
 enum train_moments { MOMENTS_FP32, MOMENTS_BF16, MOMENTS_FP8 };
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
-enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID }; /* = enum codec_kind */
+enum boundary_codec { CODEC_DENSE, CODEC_MASK, CODEC_SUBSPACE, CODEC_PRINCIPAL, CODEC_TOPK, CODEC_HYBRID, CODEC_ENTROPY }; /* = enum codec_kind */
 enum boundary_values { VALUES_FP32, VALUES_BF16, VALUES_INT8, VALUES_INT4 };
 enum boundary_gain { GAIN_ONE, GAIN_UNBIASED, GAIN_RMS };
 enum boundary_decoding { DECODING_PLAIN, DECODING_MMSE };                                        /* = enum codec_decoding */

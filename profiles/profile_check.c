@@ -312,7 +312,7 @@ static void check_boundary(struct checking *checking)
                  "remove one of them");
     int64_t rank = p->rank && p->rank < p->hidden ? p->rank : p->hidden;
     int64_t features = p->reference == REFERENCE_TOKENS ? p->context * rank + 1 : p->reference == REFERENCE_MEAN;
-    int64_t bytes = 2 * p->hidden * (features + (bases ? rank + (p->codec == CODEC_MASK) : 0)) + 4 * rank;
+    int64_t bytes = 2 * p->hidden * (features + (p->codec == CODEC_ENTROPY ? 2 * rank : bases ? rank + 1 : 0)) + 4 * rank;
     if (p->codec != CODEC_DENSE && bytes > PROFILE_STATE_BYTES)
         complain(checking, "boundary.rank",
                  "the statistics of a boundary are %" PRId64 " MiB, more than %d; make boundary.rank smaller", bytes >> 20,

@@ -70,7 +70,7 @@ int64_t profile_anchor_rank(const struct profile *profile)
 bool profile_has_directions(const struct profile *profile)
 {
     return profile->codec == CODEC_SUBSPACE || profile->codec == CODEC_PRINCIPAL || profile->codec == CODEC_HYBRID ||
-           (profile->codec == CODEC_MASK && profile->decoding == DECODING_MMSE);
+           profile->codec == CODEC_ENTROPY || (profile->codec == CODEC_MASK && profile->decoding == DECODING_MMSE);
 }
 
 bool profile_anchor_measures(const struct profile *profile)

@@ -26,10 +26,11 @@ static bool has_directions(const struct profile *p, bool backward)
     return profile_has_directions(p) && !(backward && p->codec == CODEC_MASK);
 }
 
-/* Rows of all channels beside the reference: directions, and with MMSE decoding what variance they leave. */
+/* Rows of all channels beside the reference: directions; with MMSE decoding what variance they leave; projections where they are others. */
 static int64_t lines_of(const struct profile *p, bool backward)
 {
-    return has_directions(p, backward) ? rank_of(p) + (p->codec == CODEC_MASK) : 0;
+    int64_t projections = p->codec == CODEC_ENTROPY && !backward ? rank_of(p) : 0;
+    return has_directions(p, backward) ? rank_of(p) + projections + (p->codec == CODEC_MASK) : 0;
 }
 
 bool plan_calibrates(const struct profile *p)
@@ -73,6 +74,8 @@ static uint64_t hybrid_bytes(const struct profile *p, int64_t budget)
 static uint64_t coded_bytes(const struct profile *p, int64_t bytes)
 {
     int64_t codes = bytes - SCALE, rank = rank_of(p);
+    if (p->codec == CODEC_ENTROPY)
+        return (uint64_t)bytes;
     if (p->codec == CODEC_HYBRID)
         return hybrid_bytes(p, bytes);
     if (p->codec == CODEC_PRINCIPAL)
@@ -150,6 +153,8 @@ static uint64_t kind_memory(const struct profile *p, uint64_t rows, uint64_t slo
         return 4 * cells + 2 * slots * cells;
     case CODEC_HYBRID: /* what is left, values, channels */
         return coefficients + 4 * cells + 4 * cells + 2 * cells;
+    case CODEC_ENTROPY: /* on the device and on the host */
+        return 2 * coefficients;
     default:
         return profile_has_directions(p) ? coefficients : 0;
     }
@@ -195,9 +200,13 @@ uint64_t plan_owner_memory(const struct profile *p, bool backward, bool solves)
     if (!backward && p->reference != REFERENCE_NONE)
         n = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank + 1 : 1;
     uint64_t sums = n * n + n * hidden, products = has_directions(p, backward) ? hidden * hidden : 0, solving = sums;
+    bool weighs = p->codec == CODEC_ENTROPY && !backward; /* by products of gradients, which are measured too */
+    uint64_t directions = rank * hidden + eigen_numbers(hidden, rank);
+    if (weighs)
+        directions = products + 2 * rank * hidden + larger(products, eigen_numbers(hidden, rank));
     if (products)
-        solving = products + larger(sums, larger(2 * n * hidden, rank * hidden + eigen_numbers(hidden, rank)));
-    return 8 * (sums + products) + (solves ? 8 * solving + 4 * n * hidden + plan_state_bytes(p, backward) : 0);
+        solving = products + larger(sums, larger(2 * n * hidden, directions));
+    return 8 * (sums + products + (weighs ? products : 0)) + (solves ? 8 * solving + 4 * n * hidden + plan_state_bytes(p, backward) : 0);
 }
 
 static bool looks_at_tokens(const struct profile *p)

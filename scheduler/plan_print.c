@@ -146,7 +146,8 @@ static void print_codec(const struct plan *plan, const struct profile *profile, 
 {
     static const char *const names[] = {
         [CODEC_DENSE] = "dense", [CODEC_MASK] = "mask", [CODEC_SUBSPACE] = "subspace", [CODEC_PRINCIPAL] = "principal",
-        [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid"};
+        [CODEC_TOPK] = "topk", [CODEC_HYBRID] = "hybrid",
+        [CODEC_ENTROPY] = "entropy"};
     if (!plan->keep && profile->codec == CODEC_DENSE)
         fprintf(out, "All %" PRId64 " channels of a token cross a cut (boundary.codec = dense).\n", profile->hidden);
     else if (profile->codec == CODEC_MASK)

@@ -23,6 +23,7 @@ static const struct codec_kind_row *const kinds[] = {
     [CODEC_KIND_PRINCIPAL] = &codec_principal,
     [CODEC_KIND_TOPK] = &codec_topk,
     [CODEC_KIND_HYBRID] = &codec_hybrid,
+    [CODEC_KIND_ENTROPY] = &codec_entropy,
 };
 
 const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings)
@@ -59,9 +60,10 @@ bool codec_has_bases(const struct codec_settings *settings, enum codec_way way)
     return kind->bases && (way == CODEC_FORWARD || !kind->spread);
 }
 
-int64_t codec_lines(const struct codec_settings *settings)
+int64_t codec_lines(const struct codec_settings *settings, enum codec_way way)
 {
-    return codec_rank(settings) + codec_kind_of(settings)->spread;
+    const struct codec_kind_row *kind = codec_kind_of(settings);
+    return codec_rank(settings) * (1 + (kind->weighs && way == CODEC_FORWARD)) + kind->spread;
 }
 
 int64_t codec_keep(const struct codec_settings *settings, double mask_rate)
@@ -101,9 +103,15 @@ size_t codec_bytes(const struct codec_settings *settings, const struct codec_use
     return (size_t)use->rows * kind_in_use(settings, use)->row_bytes(settings, use, way);
 }
 
+static size_t staging_bytes(const struct codec_settings *settings)
+{
+    const struct codec_kind_row *kind = codec_kind_of(settings);
+    return kind->staging ? kind->staging(settings) : 0;
+}
+
 size_t codec_memory_bytes(const struct codec_settings *settings)
 {
-    return codec_kind_of(settings)->memory(settings) + codec_state_memory(settings);
+    return codec_kind_of(settings)->memory(settings) + staging_bytes(settings) + codec_state_memory(settings);
 }
 
 static int check_statistics(const struct codec_settings *s, struct why *why)
@@ -212,7 +220,9 @@ int codec_new(const struct ops *ops, struct device *device, const struct codec_s
     size_t bytes = new->kind->memory(settings);
     if (bytes)
         new->block = ops->alloc(device, bytes);
-    if ((bytes && !new->block) || codec_state_new(new) != 0) {
+    size_t staging = staging_bytes(settings);
+    new->staging = staging ? mem_large(staging) : NULL;
+    if ((bytes && !new->block) || (staging && !new->staging) || codec_state_new(new) != 0) {
         codec_free(new);
         return why_set(why, ERR_MEMORY, "boundary %u: no memory for the %s codec (%zu bytes for %lld tokens a micro-batch)",
                        settings->boundary, codec_kind_of(settings)->name, codec_memory_bytes(settings),
@@ -227,6 +237,7 @@ void codec_free(struct codec *codec)
     if (!codec)
         return;
     codec_state_free(codec);
+    mem_large_free(codec->staging);
     if (codec->block)
         codec->ops->free(codec->device, codec->block);
     mem_free(codec);

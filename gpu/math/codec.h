@@ -18,11 +18,14 @@
 #include "gpu/math/ops.h"
 
 enum codec_kind { CODEC_KIND_DENSE, CODEC_KIND_MASK, CODEC_KIND_SUBSPACE, CODEC_KIND_PRINCIPAL,
-                 CODEC_KIND_TOPK, CODEC_KIND_HYBRID }; /* = enum boundary_codec */
+                 CODEC_KIND_TOPK, CODEC_KIND_HYBRID, CODEC_KIND_ENTROPY }; /* = enum boundary_codec */
 enum codec_gain { CODEC_GAIN_ONE, CODEC_GAIN_UNBIASED, CODEC_GAIN_RMS };
 enum codec_reference { CODEC_REFERENCE_NONE, CODEC_REFERENCE_MEAN, CODEC_REFERENCE_TOKENS };
 enum codec_decoding { CODEC_DECODING_PLAIN, CODEC_DECODING_MMSE }; /* of the mask */
 enum codec_way { CODEC_FORWARD, CODEC_BACKWARD };
+
+/* Of dense micro-batches that only statistics are made of: their owner has the tensor itself, the other end needs what it is about. */
+#define CODEC_CALIBRATION_FORMAT FORMAT_INT8
 
 struct codec_settings {
     int kind, format, gain, reference, decoding; /* format: enum number_format */
@@ -70,7 +73,7 @@ int64_t codec_keep(const struct codec_settings *settings, double mask_rate);
 int64_t codec_keep_most(const struct codec_settings *settings); /* of any rate */
 /* Exact bytes of one micro-batch, known beforehand. */
 size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
-size_t codec_memory_bytes(const struct codec_settings *settings); /* device memory that codec_new takes */
+size_t codec_memory_bytes(const struct codec_settings *settings); /* that codec_new takes, of the device and staging of the host */
 /* Host memory of the owner of a tensor: what it has measured (fp64), and what codec_export takes while it runs. */
 size_t codec_measured_bytes(const struct codec_settings *settings, enum codec_way way);
 size_t codec_export_bytes(const struct codec_settings *settings, enum codec_way way);
@@ -99,6 +102,8 @@ uint32_t codec_checksum(struct codec *codec, const struct codec_use *use);
  * Of each part two versions are held: the newest and the one before; 0 is "nothing yet", always held. */
 bool codec_has_state(const struct codec_settings *settings, enum codec_way way);
 size_t codec_state_bytes(const struct codec_settings *settings, enum codec_way way); /* of one version; 0 = has none */
+/* Weighs errors of x by what its gradients say: who measures x measures what it gets of dx̂ too, and settles it first. */
+bool codec_weighs(const struct codec_settings *settings);
 /* Works only with statistics; without, the mask goes by zeros. */
 bool codec_needs_state(const struct codec_settings *settings);
 void codec_measure(struct codec *codec, const struct codec_use *use, const float *x);

@@ -15,6 +15,7 @@ struct codec_kind_row {
     const char *name;
     bool bases;  /* needs directions, of both ways; without them it is dense */
     bool spread; /* forward alone, and what variance they leave in each channel: kept as factors, √value·vector */
+    bool weighs; /* forward they are those of errors as gradients weigh them, and projections are other rows than directions */
     int64_t (*keep)(const struct codec_settings *settings, double mask_rate); /* NULL: always 0 */
     size_t (*memory)(const struct codec_settings *settings);                  /* device bytes it wants at codec->block */
     size_t (*row_bytes)(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
@@ -22,20 +23,25 @@ struct codec_kind_row {
     void (*decode)(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *x);
     void (*encode_gradient)(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out);
     void (*decode_gradient)(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *dx);
+    size_t (*staging)(const struct codec_settings *settings); /* host bytes at codec->staging; NULL: none */
     uint32_t (*checksum)(struct codec *codec, const struct codec_use *use);
     /* How many directions get how many bits (bases only): bits[count], falling; returns the sum. */
     int64_t (*deal)(const struct codec_settings *settings, const float *values, int64_t count, int64_t budget,
                     uint8_t *bits);
+    /* Mean square error of a token to expect (bases only; NULL: by the bits that are dealt). */
+    double (*error)(const float *values, int64_t count, int64_t budget);
 };
 
 extern const struct codec_kind_row codec_dense, codec_mask, codec_mask_mmse, codec_subspace, codec_principal, codec_topk,
-    codec_hybrid;
+    codec_hybrid, codec_entropy;
 
 /* One version of a part: host and device copies of what travelled. */
 struct codec_version {
     uint32_t version; /* 0 = empty */
     float *values;    /* host [rank]: eigenvalues, falling; with bases */
-    float *vectors;   /* device [codec_lines, H], rows; with bases. spread: factors [H, rank] instead, then noise [H] */
+    /* device [codec_lines, H], rows: directions, with bases; then projections where the kind weighs. spread: factors [H, rank] instead,
+     * then noise [H] */
+    float *vectors;
     float *weights;   /* device [features, H]; forward, with a reference */
 };
 
@@ -66,6 +72,7 @@ struct codec {
     struct codec_settings settings;
     const struct codec_kind_row *kind;
     uint8_t *block;   /* device, kind->memory long; NULL when that is 0 */
+    uint8_t *staging; /* host, kind->staging long */
     uint8_t *state;   /* device, codec_state_memory long: what the parts point into */
     float *features;  /* device [max(context, 1), max_rows, rank], residual [max_rows, H]: reference TOKENS or bases */
     float *residual;
@@ -77,7 +84,8 @@ int codec_format(const struct codec_settings *settings, const struct codec_use *
 size_t codec_aligned(size_t bytes); /* to whole 64-byte lines */
 int64_t codec_rank(const struct codec_settings *settings);
 bool codec_has_bases(const struct codec_settings *settings, enum codec_way way);
-int64_t codec_lines(const struct codec_settings *settings); /* rows of H that a part with bases has: rank, and one with spread */
+/* Rows of H that a part with bases has: rank; one more with spread; as many again for projections. */
+int64_t codec_lines(const struct codec_settings *settings, enum codec_way way);
 const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings);
 /* Bytes of a token that one direction may use. */
 int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum codec_way way);

@@ -20,6 +20,7 @@
 #include "ssh/base/mem.h"
 
 #define RIDGE 1e-3      /* of the mean diagonal of FᵀF */
+#define WEIGHT_RIDGE 0.1 /* of the mean diagonal of GᵀG, where errors of activations are weighed by it */
 #define SMALLEST 1e-9   /* eigenvalue, of the largest */
 
 /* Features without the one. */
@@ -58,21 +59,30 @@ static int64_t larger(int64_t one, int64_t other)
     return one > other ? one : other;
 }
 
+static bool weighs(const struct codec_settings *s, enum codec_way way)
+{
+    return codec_weighs(s) && way == CODEC_FORWARD;
+}
+
 size_t codec_measured_bytes(const struct codec_settings *s, enum codec_way way)
 {
     int64_t n = features_of(s, way), width = s->width;
     if (!codec_has_state(s, way))
         return 0;
-    return sizeof(double) * (size_t)(n * n + n * width + (codec_has_bases(s, way) ? width * width : 0));
+    int64_t products = codec_has_bases(s, way) ? 1 + weighs(s, way) : 0; /* the gradients' too */
+    return sizeof(double) * (size_t)(n * n + n * width + products * width * width);
 }
 
 size_t codec_export_bytes(const struct codec_settings *s, enum codec_way way)
 {
     int64_t n = features_of(s, way), width = s->width, rank = codec_rank(s), most = n * n + n * width; /* solve_weights */
+    int64_t directions = rank * width + statistics_eigen_numbers(width, rank), cells = width * width;
+    if (weighs(s, way)) /* the weight and projections beside them, or one matrix while it is applied */
+        directions = cells + 2 * rank * width + larger(cells, statistics_eigen_numbers(width, rank));
     if (!codec_has_state(s, way))
         return 0;
     if (codec_has_bases(s, way)) /* statistics_residual, put_directions; the covariance beside both */
-        most = width * width + larger(most, larger(2 * n * width, rank * width + statistics_eigen_numbers(width, rank)));
+        most = cells + larger(most, larger(2 * n * width, directions));
     return sizeof(double) * (size_t)most + sizeof(float) * (size_t)(n * width) + codec_state_bytes(s, way);
 }
 
@@ -312,12 +322,31 @@ static void put_spread(const struct codec_settings *s, const double *covariance,
     }
 }
 
-/* Directions of a covariance, largest first; no eigenvalue below a small share of the largest. */
-static int put_directions(const struct codec_settings *s, const double *covariance, uint8_t *out)
+/* GᵀG and a ridge; I while nothing is known of gradients. */
+static double *new_weight(const struct codec_settings *s, const struct codec_moments *gradients)
+{
+    int64_t width = s->width;
+    double *weight = mem_array((size_t)(width * width), sizeof *weight), trace = 0;
+    for (int64_t i = 0; i < width && gradients->settled; i++)
+        trace += gradients->sum_products[i * width + i];
+    for (int64_t i = 0; i < width * width && trace > 0; i++)
+        weight[i] = gradients->sum_products[i] * (double)width / trace;
+    for (int64_t i = 0; i < width; i++)
+        weight[i * width + i] += trace > 0 ? WEIGHT_RIDGE : 1;
+    return weight;
+}
+
+/* Directions of a covariance, largest first; no eigenvalue below a small share of the largest. With `weight` (used up) those of errors
+ * that are weighed so, and their projections behind them. */
+static int put_directions(const struct codec_settings *s, double *covariance, double *weight, uint8_t *out)
 {
     int64_t rank = codec_rank(s), width = s->width;
     double *values = mem_array((size_t)rank, sizeof *values), *vectors = mem_array((size_t)(rank * width), sizeof *vectors);
-    int err = statistics_eigen(covariance, width, rank, values, vectors);
+    double *projections = weight ? mem_array((size_t)(rank * width), sizeof *projections) : NULL;
+    int err = weight ? statistics_weigh(covariance, weight, width) : 0;
+    err = err ? err : statistics_eigen(covariance, width, rank, values, vectors);
+    if (weight && !err)
+        statistics_unweigh(weight, width, rank, vectors, projections);
     for (int64_t i = 0; i < rank && !err; i++) {
         double least = values[0] * SMALLEST > FLT_MIN ? values[0] * SMALLEST : FLT_MIN;
         float value = (float)(values[i] > least ? values[i] : least);
@@ -325,10 +354,13 @@ static int put_directions(const struct codec_settings *s, const double *covarian
     }
     for (int64_t i = 0; i < rank * width && !err; i++)
         half_put(out + 4 * rank + 2 * i, half_from_float((float)vectors[i]));
-    if (!err && codec_lines(s) > rank)
+    if (!err && codec_kind_of(s)->spread)
         put_spread(s, covariance, out);
+    for (int64_t i = 0; i < rank * width && weight && !err; i++)
+        half_put(out + 4 * rank + 2 * (rank * width + i), half_from_float((float)projections[i]));
     mem_free(values);
     mem_free(vectors);
+    mem_free(projections);
     return err;
 }
 
@@ -348,7 +380,9 @@ int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_
         statistics_residual(covariance, moments->sum_products, moments->sum_ff, moments->sum_fx, weights, n, s->width);
         for (int64_t i = 0; i < cells && way == CODEC_FORWARD; i++)
             covariance[i] /= moments->sum_rows;
-        err = put_directions(s, covariance, at);
+        double *weight = weighs(s, way) ? new_weight(s, &codec->part[CODEC_BACKWARD].moments) : NULL;
+        err = put_directions(s, covariance, weight, at);
+        mem_free(weight);
     }
     mem_free(weights);
     mem_free(covariance);
@@ -372,10 +406,10 @@ bool codec_distortion(const struct codec *codec, enum codec_way way, int64_t kee
     double *values = mem_array((size_t)rank, sizeof *values);
     uint8_t *bits = mem_array((size_t)rank, 1);
     codec->kind->deal(s, state->values, rank, 8 * (budget - 2), bits);
-    *expected = 0;
+    *expected = codec->kind->error ? codec->kind->error(state->values, rank, 8 * budget) : 0;
     for (int64_t i = 0; i < rank; i++) {
         values[i] = (double)state->values[i];
-        *expected += values[i] * levels_error[bits[i]];
+        *expected += codec->kind->error ? 0 : values[i] * levels_error[bits[i]];
     }
     *bound = statistics_bound(values, rank, 8 * (double)budget);
     mem_free(values);

@@ -26,7 +26,12 @@ static int64_t weights_count(const struct codec_settings *s, enum codec_way way)
 
 static int64_t vectors_count(const struct codec_settings *s, enum codec_way way)
 {
-    return codec_has_bases(s, way) ? codec_lines(s) * s->width : 0;
+    return codec_has_bases(s, way) ? codec_lines(s, way) * s->width : 0;
+}
+
+bool codec_weighs(const struct codec_settings *settings)
+{
+    return codec_kind_of(settings)->weighs;
 }
 
 bool codec_has_state(const struct codec_settings *settings, enum codec_way way)
@@ -227,11 +232,11 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
                            "boundary %u: eigenvalue %lld of version %u is %g after %g: not positive and falling",
                            s->boundary, (long long)i, version, (double)value, (double)before);
     }
-    if (!halves_are_finite(values + 4 * rank, codec_lines(s) * s->width, &where))
+    if (!halves_are_finite(values + 4 * rank, codec_lines(s, way) * s->width, &where))
         return why_set(why, ERR_INVALID, "boundary %u: direction %lld of version %u is not finite", s->boundary,
-                       (long long)(where / s->width), version);
+                       (long long)(where / s->width % rank), version);
     const uint8_t *spread = values + 4 * rank + 2 * rank * s->width;
-    for (int64_t i = 0; i < s->width && codec_lines(s) > rank; i++)
+    for (int64_t i = 0; i < s->width && codec_kind_of(s)->spread; i++)
         if (half_to_float(half_get(spread + 2 * i)) < 0)
             return why_set(why, ERR_INVALID,
                            "boundary %u: the variance that directions leave in channel %lld of version %u is negative",

@@ -96,6 +96,60 @@ void statistics_residual(double *out, const double *xx, const double *ff, const 
     mem_free(t);
 }
 
+/* ---- weighing ---- */
+
+/* out[n, n] = s·l for a lower triangular l. */
+static void multiply_lower(double *out, const double *s, const double *l, int64_t n)
+{
+    for (int64_t first = 0; first < n; first += TILE)
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t i = first; i < n && i < first + TILE; i++)
+                add_to(out + i * n, s[i * n + k], l + k * n, k + 1);
+}
+
+/* The lower half of out[n, n] += lᵀ·h, and the upper one like it: symmetric when the product is. */
+static void multiply_lower_transposed(double *out, const double *l, const double *h, int64_t n)
+{
+    for (int64_t first = 0; first < n; first += TILE)
+        for (int64_t k = first; k < n; k++)
+            for (int64_t i = first; i <= k && i < first + TILE; i++)
+                add_to(out + i * n, l[k * n + i], h + k * n, i + 1);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            out[j * n + i] = out[i * n + j];
+}
+
+int statistics_weigh(double *covariance, double *weight, int64_t n)
+{
+    int err = factor(weight, n);
+    double *half = mem_array((size_t)(n * n), sizeof *half);
+    for (int64_t i = 0; i < n; i++)
+        memset(weight + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof *weight);
+    if (!err) {
+        multiply_lower(half, covariance, weight, n);
+        memset(covariance, 0, (size_t)(n * n) * sizeof *covariance);
+        multiply_lower_transposed(covariance, weight, half, n);
+    }
+    mem_free(half);
+    return err;
+}
+
+void statistics_unweigh(const double *lower, int64_t n, int64_t count, double *vectors, double *projections)
+{
+    for (int64_t r = 0; r < count; r++) {
+        double *u = vectors + r * n, *v = projections + r * n;
+        for (int64_t i = 0; i < n; i++) {
+            v[i] = 0;
+            for (int64_t k = 0; k <= i; k++)
+                v[i] += lower[i * n + k] * u[k]; /* a row of L and q itself */
+        }
+        for (int64_t i = n - 1; i >= 0; i--) { /* Lᵀ·u = q, from below */
+            u[i] /= lower[i * n + i];
+            add_to(u, -u[i], lower + i * n, i);
+        }
+    }
+}
+
 /* ---- bits ---- */
 
 int64_t statistics_deal(const float *values, int64_t count, int64_t budget, int most, uint8_t *bits)

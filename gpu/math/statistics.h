@@ -8,6 +8,8 @@
  *   directions   eigenvectors of S, largest first       Householder tridiagonal form, then implicit QL; where only a few
  *   of many are
  *                                                       asked for, subspace iteration with a Rayleigh-Ritz step
+ *   weighing     S → LᵀSL with W + ridge·I = L·Lᵀ: an error e of x counts eᵀWe. A coefficient y = vᵀx with v = L·q of an
+ *                eigenvector q stands for u = L⁻ᵀ·q: x = Σ y_i·u_i
  *   bits         reverse water-filling: one at a time to the largest eigenvalue · 4^(−bits it has)
  *
  * All matrices are dense and row-major; symmetric ones are full.
@@ -33,6 +35,11 @@ void statistics_residual(double *out, const double *xx, const double *ff, const 
  * largest element positive. ERR_INVALID when a is not finite or QL does not converge. */
 int statistics_eigen(const double *a, int64_t n, int64_t count, double *values, double *vectors);
 int64_t statistics_eigen_numbers(int64_t n, int64_t count); /* fp64 that it takes while it runs, but for some rows */
+/* covariance[n, n] ← LᵀSL, weight[n, n] ← L (below the diagonal, zeros above). ERR_INVALID: the weight is not positive
+ * definite. */
+int statistics_weigh(double *covariance, double *weight, int64_t n);
+/* From q, rows of vectors[count, n]: projections v[count, n], and the vectors become u. */
+void statistics_unweigh(const double *factor, int64_t n, int64_t count, double *vectors, double *projections);
 /* bits[count] for a budget; at most `most` each, 0 only at the end when `values` fall. Returns how many were dealt: fewer
  * than the
  * budget only when every coefficient has the most. Integer arithmetic and powers of two: the same on every machine. */

@@ -52,7 +52,7 @@ void crossing_shape(const struct compute *compute, uint32_t index, struct micro_
         .micro_batch = of_run,
         .rows = micro_batch->rows,
         .keep = trains ? pass->stamp.keep : 0,
-        .format_override = trains ? -1 : evaluates ? FORMAT_FP32 : FORMAT_BF16,
+        .format_override = trains ? -1 : evaluates ? FORMAT_FP32 : CODEC_CALIBRATION_FORMAT,
         .version = trains ? pass->stamp.codec_version : 0,
         .slot = micro_batch->slot,
         .windows = compute->windows,
@@ -239,6 +239,8 @@ static int decode_gradient(struct compute *compute, const struct micro_batch *mi
     if (!err && codec_decode_gradient(compute->down.codec, &micro_batch->use, grad->body.data, grad->body.bytes,
                                       stage_gradient(compute->model), &why) < 0)
         err = compute_halt(compute, compute->pass.step, "gradients from %s: %s", peer, why.text);
+    if (!err)
+        measures_returned(compute, micro_batch, stage_gradient(compute->model));
     return err;
 }
 

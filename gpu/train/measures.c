@@ -136,6 +136,13 @@ void measures_activations(struct compute *compute, const struct micro_batch *mic
         codec_measure(compute->down.codec, &micro_batch->use, x);
 }
 
+/* What errors of x cost, for a codec that weighs them: of the gradients as they come back. */
+void measures_returned(struct compute *compute, const struct micro_batch *micro_batch, const float *dx)
+{
+    if (measures_here(&compute->down, CODEC_FORWARD) && codec_weighs(&compute->down.settings) && batch_measures(compute, micro_batch))
+        codec_measure_gradient(compute->down.codec, &micro_batch->use, dx);
+}
+
 void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx)
 {
     if (measures_here(&compute->up, CODEC_BACKWARD) && batch_measures(compute, micro_batch))
@@ -173,6 +180,8 @@ static int keep(struct compute *compute, struct boundary *side, enum codec_way w
         return 0;
     if (measures->count[way]) /* what is settled is still being looked at */
         work_wait(measures->waiting[way][measures->count[way] - 1].work);
+    if (way == CODEC_FORWARD && codec_weighs(&side->settings))
+        codec_settle(side->codec, CODEC_BACKWARD); /* absent: the weights stay as they are */
     if (codec_settle(side->codec, way) < 0)
         return version == measures->calibrated ? 0 : halt_unusable(compute, side, way, version);
     BUG_IF(measures->count[way] == MEASURES_MOST);
@@ -185,6 +194,8 @@ static void forget(struct boundary *side, enum codec_way way)
 {
     if (side->codec)
         codec_forget(side->codec, way);
+    if (side->codec && way == CODEC_FORWARD && codec_weighs(&side->settings))
+        codec_forget(side->codec, CODEC_BACKWARD);
 }
 
 int measures_settle(struct compute *compute)

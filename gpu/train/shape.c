@@ -110,7 +110,7 @@ int shape_begin(struct stage *stage, const struct profile *profile, struct why *
     return err;
 }
 
-_Static_assert((int)CODEC_HYBRID == (int)CODEC_KIND_HYBRID && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
+_Static_assert((int)CODEC_ENTROPY == (int)CODEC_KIND_ENTROPY && (int)CODEC_SUBSPACE == (int)CODEC_KIND_SUBSPACE &&
                    (int)REFERENCE_TOKENS == (int)CODEC_REFERENCE_TOKENS,
                "the table of settings and the codecs have one order");
 

@@ -157,7 +157,8 @@ static void of_width(struct bench *bench, int64_t width, int64_t rank)
         int kind, decoding;
     } kinds[] = {{"dense", CODEC_KIND_DENSE, 0},         {"mask", CODEC_KIND_MASK, 0},
                  {"mask mmse", CODEC_KIND_MASK, CODEC_DECODING_MMSE}, {"topk", CODEC_KIND_TOPK, 0},
-                 {"principal", CODEC_KIND_PRINCIPAL, 0}, {"hybrid", CODEC_KIND_HYBRID, 0}, {"subspace", CODEC_KIND_SUBSPACE, 0}};
+                 {"principal", CODEC_KIND_PRINCIPAL, 0}, {"hybrid", CODEC_KIND_HYBRID, 0}, {"subspace", CODEC_KIND_SUBSPACE, 0},
+                 {"entropy", CODEC_KIND_ENTROPY, 0}};
     int64_t cells = ROWS * width, features = rank ? rank : width;
     float *x = mem_array((size_t)cells, sizeof *x), *table = mem_array((size_t)((VOCABULARY + 1) * features), sizeof *table);
     struct dice dice = {6};

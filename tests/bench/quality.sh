@@ -19,8 +19,10 @@
 # A row is BASE[+anchor][+FILTER]: what crosses the cuts; statistics of the cuts by the anchor instead of live; gradients corrected by tikhonov,
 # wiener, shrink, align, or with the anchor's own gradient (gradient). Bases: dense, int8, int4, last (dense, and only the last stage is
 # trained), mask, mask-mmse (with MMSE decoding), mask-int4 and mask-int4-mmse (more channels in as many bytes), mask-late, mask-mean, topk,
-# principal, hybrid, subspace, subspace-late. The paper's own is mask+anchor+tikhonov; anchor-gradient-only trains with whole gradients of the anchor and nothing else once there are any. The second table, `robust`, is the
-# paper's again with one thing different: stale-N, every-N, rate-N (per cent), death (the anchor ends half way, for good), live (mask.rate 0.9 from half way on, then 0.98).
+# principal, hybrid, subspace, subspace-late, entropy, entropy-lean (all that it sends is 1/17 of dense). The paper's own is
+# mask+anchor+tikhonov; anchor-gradient-only trains with whole gradients of the anchor and nothing else once there are any. The second table,
+# `robust`, is the paper's again with one thing different: stale-N, every-N, rate-N (per cent), death (the anchor ends half way, for good),
+# live (mask.rate 0.9 from half way on, then 0.98).
 set -eu
 O=${O:-build}
 case $O in /*) ;; *) O=$PWD/$O ;; esac
@@ -65,8 +67,10 @@ open(folder + '/a.txt', 'wb').write(text('gsm8k_train.jsonl')[1766626:])
 open(folder + '/b.txt', 'wb').write(text('gsm8k_test.jsonl'))
 PYTHON
 
-first='dense int8 int4 last mask mask-mmse mask-int4 mask-int4-mmse mask-late mask-mean mask+anchor mask+shrink mask+tikhonov mask+wiener mask+anchor+tikhonov mask+anchor+wiener
-    topk topk+anchor principal principal+anchor hybrid hybrid+anchor subspace subspace-late subspace+anchor subspace+shrink subspace+tikhonov
+first='dense int8 int4 last mask mask-mmse mask-int4 mask-int4-mmse
+    mask-late mask-mean mask+anchor mask+shrink mask+tikhonov mask+wiener mask+anchor+tikhonov mask+anchor+wiener
+    topk topk+anchor principal principal+anchor hybrid hybrid+anchor entropy entropy-lean
+    subspace subspace-late subspace+anchor subspace+shrink subspace+tikhonov
     subspace+wiener subspace+anchor+tikhonov subspace+anchor+wiener'
 robust='stale-5 stale-25 stale-50 stale-100 every-10 every-25 every-50 rate-90 rate-95 rate-98 live death'
 
@@ -100,6 +104,9 @@ settings() {
     mask-mean) lr=0.0003 && echo 'boundary.codec=mask boundary.reference=mean mask.rate=0.95' ;;
     topk | hybrid) echo "boundary.codec=${1%%+*} $tokens $early $coded" ;;
     principal) echo "boundary.codec=principal boundary.bits=2 boundary.forward_share=0.5 $tokens $early $coded" ;;
+    entropy) echo "boundary.codec=entropy boundary.forward_share=0.602 $tokens $early $coded" ;;
+    entropy-lean) # statistics seldom, and what they cost taken off the codes: 1/17 of dense in all, in 72 steps
+        echo "boundary.codec=entropy boundary.forward_share=0.602 $tokens boundary.calibrate=2 boundary.refresh=20 boundary.late=2 mask.rate=0.9493" ;;
     subspace) echo "boundary.codec=subspace boundary.forward_share=0.602 $tokens $early $coded" ;;
     subspace-late) echo "boundary.codec=subspace boundary.forward_share=0.5 $tokens $late $coded" ;;
     *) return 1 ;;

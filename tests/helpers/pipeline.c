@@ -157,6 +157,8 @@ static void run_backward(struct pipeline *pipeline, const struct codec_use *use,
             codec_measure_gradient(pipeline->receiver[i], use, dx);
         codec_encode_gradient(pipeline->receiver[i], use, dx, pipeline->bytes);
         must(codec_decode_gradient(pipeline->sender[i], use, pipeline->bytes, bytes, dy, &why), &why);
+        if (measure && pipeline->profile.codec == CODEC_ENTROPY)
+            codec_measure_gradient(pipeline->sender[i], use, dy);
         pipeline->backward_bytes += bytes;
         dx = stage_backward(pipeline->stage[i], 0, dy);
     }
@@ -176,6 +178,12 @@ static void keep_statistics(struct pipeline *pipeline, uint32_t version, uint64_
             shape_codec(&pipeline->profile, i, &settings);
             if (!codec_has_state(&settings, (enum codec_way)way))
                 continue;
+            if (way == CODEC_FORWARD && codec_weighs(&settings)) {
+                if (applied)
+                    codec_settle(owner, CODEC_BACKWARD);
+                else
+                    codec_forget(owner, CODEC_BACKWARD);
+            }
             if (applied)
                 BUG_IF(codec_settle(owner, (enum codec_way)way) != 0 ||
                        codec_export(owner, (enum codec_way)way, &state.state[i][way], &state.bytes[i][way]) != 0);
@@ -278,7 +286,7 @@ void pipeline_calibrate(struct pipeline *pipeline)
     const struct profile *p = &pipeline->profile;
     if (!calibrates(p) || pipeline->stages == 1)
         return;
-    struct codec_use use = {.rows = p->micro_batch * p->sequence, .format_override = FORMAT_BF16,
+    struct codec_use use = {.rows = p->micro_batch * p->sequence, .format_override = CODEC_CALIBRATION_FORMAT,
                             .windows = pipeline->windows,
                             .tokens = p->sequence};
     uint32_t *window = mem_array((size_t)p->sequence + 1, sizeof *window);

@@ -42,6 +42,19 @@ static void subspace_on_tokens_is_the_pipeline(void **state)
     run(&train);
 }
 
+static void entropy_on_tokens_is_the_pipeline(void **state)
+{
+    (void)state;
+    struct train train;
+    begin(&train, 3, CODEC_ENTROPY, REFERENCE_TOKENS);
+    train.profile.slow_delay_ns = 2 * CLOCK_MS;
+    train.profile.slow_jitter_ns = 3 * CLOCK_MS;
+    run(&train);
+    begin(&train, 3, CODEC_ENTROPY, REFERENCE_MEAN);
+    train.profile.rank = 6;
+    run(&train);
+}
+
 static void a_limited_rank_is_the_pipeline(void **state)
 {
     (void)state;
@@ -140,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(subspace_on_tokens_is_the_pipeline),
+        cmocka_unit_test(entropy_on_tokens_is_the_pipeline),
         cmocka_unit_test(a_limited_rank_is_the_pipeline),
         cmocka_unit_test(principal_and_hybrid_on_means_are_the_pipeline),
         cmocka_unit_test(mask_and_topk_on_tokens_are_the_pipeline),

@@ -200,7 +200,7 @@ static void complaints_name_setting_value_and_range(void **state)
         {"train.warmup", "99999999999999999999",
          "train.warmup = 99999999999999999999 is out of range: 0 … 1000000000 steps"},
         {"pipeline.recompute", "maybe", "pipeline.recompute = maybe is not an answer: yes or no"},
-        {"boundary.codec", "zip", "boundary.codec = zip is not known: one of dense, mask, subspace, principal, topk, hybrid"},
+        {"boundary.codec", "zip", "boundary.codec = zip is not known: one of dense, mask, subspace, principal, topk, hybrid, entropy"},
         {"host.kind", "remote", "host.kind = remote is not known: one of local, ssh"},
         {"link.pace", "200", "link.pace = 200 is not a rate such as 200Mbit: 0 … 1000Gbit"},
         {"link.pace", "2000Gbit", "link.pace = 2000Gbit is out of range: 0 … 1000Gbit"},

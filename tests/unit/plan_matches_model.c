@@ -46,7 +46,7 @@ static void random_profile(struct dice *dice, struct profile *p)
     p->lora_rank = dice_below(dice, 2) ? 16 * between(dice, 1, 4) : 0; /* fills lines: what the plan does not count is their gaps */
     profile_lora_letters(1 + (uint32_t)dice_below(dice, (1 << LORA_TARGETS) - 1), p->lora_targets, sizeof p->lora_targets);
     p->data_documents = (int)dice_below(dice, 2);
-    p->codec = (int)dice_below(dice, CODEC_HYBRID + 1);
+    p->codec = (int)dice_below(dice, CODEC_ENTROPY + 1);
     p->decoding = p->codec == CODEC_MASK && dice_below(dice, 2) ? DECODING_MMSE : DECODING_PLAIN;
     p->reference = (int)dice_below(dice, REFERENCE_TOKENS + 1);
     p->context = between(dice, 1, 4);
@@ -167,6 +167,7 @@ static void same_numbers(void **state)
     assert_int_equal(CODEC_PRINCIPAL, CODEC_KIND_PRINCIPAL);
     assert_int_equal(CODEC_TOPK, CODEC_KIND_TOPK);
     assert_int_equal(CODEC_HYBRID, CODEC_KIND_HYBRID);
+    assert_int_equal(CODEC_ENTROPY, CODEC_KIND_ENTROPY);
 }
 
 static void wire_limits(void **state)

@@ -20,7 +20,7 @@
 #include "ssh/base/mem.h"
 
 #define RIDGE 1e-3      /* of the mean diagonal of FᵀF */
-#define WEIGHT_RIDGE 0.1 /* of the mean diagonal of GᵀG, where errors of activations are weighed by it */
+#define WEIGHT_RIDGE 0.2 /* of the mean diagonal of GᵀG, where errors of activations are weighed by it */
 #define SMALLEST 1e-9   /* eigenvalue, of the largest */
 
 /* Features without the one. */

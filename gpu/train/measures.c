@@ -123,29 +123,22 @@ static bool step_measures(const struct compute *compute)
            pass->step > compute->measures.calibrated;
 }
 
-static bool batch_measures(const struct compute *compute, const struct micro_batch *micro_batch)
-{
-    if (!step_measures(compute))
-        return false;
-    return micro_batch->index == 0 || compute->pass.stamp.kind == STAMP_CALIBRATE || means_only(&compute->settings.profile);
-}
-
 void measures_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x)
 {
-    if (measures_here(&compute->down, CODEC_FORWARD) && batch_measures(compute, micro_batch))
+    if (measures_here(&compute->down, CODEC_FORWARD) && step_measures(compute))
         codec_measure(compute->down.codec, &micro_batch->use, x);
 }
 
 /* What errors of x cost, for a codec that weighs them: of the gradients as they come back. */
 void measures_returned(struct compute *compute, const struct micro_batch *micro_batch, const float *dx)
 {
-    if (measures_here(&compute->down, CODEC_FORWARD) && codec_weighs(&compute->down.settings) && batch_measures(compute, micro_batch))
+    if (measures_here(&compute->down, CODEC_FORWARD) && codec_weighs(&compute->down.settings) && step_measures(compute))
         codec_measure_gradient(compute->down.codec, &micro_batch->use, dx);
 }
 
 void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx)
 {
-    if (measures_here(&compute->up, CODEC_BACKWARD) && batch_measures(compute, micro_batch))
+    if (measures_here(&compute->up, CODEC_BACKWARD) && step_measures(compute))
         codec_measure_gradient(compute->up.codec, &micro_batch->use, dx);
 }
 

@@ -3,7 +3,7 @@
  * that is shipped
  * as a version and used by both ends from a stamped step on. Compute thread.
  *
- *   step v       the first micro-batch is measured (means: all of them), every boundary.refresh steps
+ *   step v       its micro-batches are measured, every boundary.refresh steps
  *   next stamp   its verdict on step v: settled, and solved on a thread of its own meanwhile; or forgotten
  *   step v+late  stage 0 names version v in its stamp. Activations' part went downstream ahead of that stamp, on the same
  *   lane; the

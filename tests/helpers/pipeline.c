@@ -382,9 +382,8 @@ struct pipeline_step pipeline_train(struct pipeline *pipeline, uint64_t step)
                                    marks, &why), &why);
             put_window(pipeline, s, window);
         }
-        bool now = measure && (!late || use.micro_batch == 0);
-        loss += run_forward(pipeline, &use, p->micro_batch, now, 1.0f / (float)per_step);
-        run_backward(pipeline, &use, now);
+        loss += run_forward(pipeline, &use, p->micro_batch, measure, 1.0f / (float)per_step);
+        run_backward(pipeline, &use, measure);
     }
     mem_free(window);
     mem_free(marks);

@@ -10,8 +10,9 @@ struct arena_block {
     alignas(max_align_t) unsigned char memory[];
 };
 
-void arena_init(struct arena *arena, size_t most_bytes)
+void arena_init(struct arena *arena, size_t most_bytes, bool plain)
 {
+    arena->plain = plain;
     LIST_INIT(&arena->blocks);
     arena->bytes = 0;
     arena->most = most_bytes;
@@ -26,6 +27,8 @@ void *arena_get(struct arena *arena, size_t bytes)
 {
     if (bytes > arena->most || arena->bytes > arena->most - bytes)
         return NULL;
+    if (arena->plain)
+        return malloc(bytes ? bytes : 1);
     struct arena_block *block = malloc(sizeof *block + bytes);
     if (!block)
         return NULL;
@@ -37,8 +40,10 @@ void *arena_get(struct arena *arena, size_t bytes)
 
 void arena_put(struct arena *arena, void *memory)
 {
-    if (!memory)
+    if (!memory || arena->plain) {
+        free(memory);
         return;
+    }
     struct arena_block *block = block_of(memory);
     LIST_REMOVE(block, entry);
     arena->bytes -= block->bytes;
@@ -47,6 +52,8 @@ void arena_put(struct arena *arena, void *memory)
 
 void *arena_change(struct arena *arena, void *old, size_t bytes)
 {
+    if (arena->plain)
+        return bytes > arena->most ? NULL : realloc(old, bytes ? bytes : 1);
     void *new = arena_get(arena, bytes);
     if (!old || !new)
         return new;

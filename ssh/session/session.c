@@ -17,6 +17,7 @@
 #define CALL_BYTES ((size_t)192 << 10)   /* more than one call of the library sends: key exchange, or one packet */
 #define REPLY_BYTES ((size_t)96 << 10)   /* more than it sends in reply to one buffer (16 KiB) of requests from the peer */
 #define NO_SOCKET INT_MAX                /* the library wants a number, and only asks fcntl about it, which says no */
+#define LIBSSH2_FREES_ALIKE 0x010b01 /* from then on arena.h, plain */
 #define MEMORY_BYTES ((size_t)96 << 20)  /* of the library: 16 channels whose windows are full, twice */
 #define CIPHERS "aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr" /* the fast ones first */
 #define PROBE_AGAIN_NS (500 * CLOCK_MS)
@@ -534,7 +535,7 @@ struct session *session_new(struct loop *loop, struct road *road, const struct s
     *session = (struct session){.loop = loop, .road = road, .settings = *settings, .callbacks = *callbacks, .arg = arg};
     TAILQ_INIT(&session->channels);
     session_enlist(session);
-    arena_init(&session->memory, MEMORY_BYTES);
+    arena_init(&session->memory, MEMORY_BYTES, libssh2_version(LIBSSH2_FREES_ALIKE) != NULL);
     buf_init(&session->in, BUFFER_BYTES);
     buf_init(&session->out, BUFFER_BYTES);
     session->ssh = libssh2_session_init_ex(on_library_alloc, on_library_free, on_library_realloc, session);

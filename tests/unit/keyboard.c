@@ -71,7 +71,7 @@ static int begin(void **unused)
 {
     (void)unused;
     memset(&session, 0, sizeof session);
-    arena_init(&session.memory, 1 << 20);
+    arena_init(&session.memory, 1 << 20, false);
     rounds = again = 0;
     right = true;
     endless = false;

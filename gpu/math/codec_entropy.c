@@ -84,11 +84,13 @@ static void encode(struct codec *codec, const struct codec_use *use, enum codec_
 static void decode(struct codec *codec, const struct codec_use *use, enum codec_way way, const uint8_t *bytes, float *out)
 {
     const struct codec_version *state = codec_state_at(codec, way, use->version);
-    int64_t width = codec->settings.width, rank = codec_rank(&codec->settings), columns = entropy_told(bytes);
+    int64_t width = codec->settings.width, rank = codec_rank(&codec->settings), columns;
+    size_t count = codec_bytes(&codec->settings, use, way);
     float *device = (float *)(void *)codec->block, *host = (float *)(void *)codec->staging;
+    columns = entropy_told(bytes, count);
     columns = columns < 1 ? 1 : columns > rank ? rank : columns;
     float *deviation = deviations(state->values, columns);
-    entropy_decode(bytes, codec_bytes(&codec->settings, use, way), deviation, use->rows, columns, host);
+    entropy_decode(bytes, count, deviation, use->rows, columns, host);
     codec->ops->copy_in(codec->device, device, host, (size_t)(use->rows * columns) * sizeof *host);
     codec->ops->matmul(codec->device, out, device, state->vectors, use->rows, width, columns, columns, width, width, false, false, false);
     codec->ops->finish(codec->device); /* staging is free again */

@@ -443,9 +443,9 @@ void entropy_encode(const float *y, const float *deviation, int64_t rows, int64_
     mem_free(inverse);
 }
 
-int64_t entropy_told(const uint8_t *message)
+int64_t entropy_told(const uint8_t *message, size_t bytes)
 {
-    int step = (int16_t)get_number(message, 2);
+    int step = bytes < HEAD ? ENTROPY_NOTHING : (int16_t)get_number(message, 2);
     return step < -STEP_MOST || step > STEP_MOST ? 0 : get_number(message + 2, 2);
 }
 

@@ -31,7 +31,7 @@ int64_t entropy_columns(const float *deviation, int64_t count, double bits);
 /* Mean square error of a row whose scale is 1, as expected of normal coefficients: those without a code count whole. */
 double entropy_error(const float *deviation, int64_t count, double bits);
 /* Columns that a message has. */
-int64_t entropy_told(const uint8_t *message);
+int64_t entropy_told(const uint8_t *message, size_t bytes);
 /* y[rows, columns] → out[bytes], all of it written. bytes ≥ 2. */
 void entropy_encode(const float *y, const float *deviation, int64_t rows, int64_t columns, uint8_t *out, size_t bytes);
 /* Back to y[rows, columns]: columns that the message does not have become 0. */

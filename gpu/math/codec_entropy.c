@@ -71,7 +71,8 @@ static void encode(struct codec *codec, const struct codec_use *use, enum codec_
     const struct codec_part *part = codec_state_deal(codec, use, way);
     const struct codec_version *state = codec_state_at(codec, way, use->version);
     int64_t width = codec->settings.width, columns = part->columns;
-    float *device = (float *)(void *)codec->block, *host = (float *)(void *)codec->staging, *deviation = deviations(state->values, columns);
+    float *device = (float *)(void *)codec->block, *host = (float *)(void *)codec->staging;
+    float *deviation = deviations(state->values, columns);
     const float *projections = state->vectors + (way == CODEC_FORWARD ? codec_rank(&codec->settings) * width : 0);
     codec->ops->matmul(codec->device, device, e, projections, use->rows, columns, width, width, width, columns, false, true,
                        false);
@@ -92,7 +93,8 @@ static void decode(struct codec *codec, const struct codec_use *use, enum codec_
     float *deviation = deviations(state->values, columns);
     entropy_decode(bytes, count, deviation, use->rows, columns, host);
     codec->ops->copy_in(codec->device, device, host, (size_t)(use->rows * columns) * sizeof *host);
-    codec->ops->matmul(codec->device, out, device, state->vectors, use->rows, width, columns, columns, width, width, false, false, false);
+    codec->ops->matmul(codec->device, out, device, state->vectors, use->rows, width, columns, columns, width, width, false, false,
+                       false);
     codec->ops->finish(codec->device); /* staging is free again */
     mem_free(deviation);
 }

@@ -51,7 +51,8 @@ static double density(double x)
 
 static double centroid(double level, double ratio)
 {
-    double low = (level - 0.5 + dead(ratio)) / ratio, high = low + 1 / ratio, mass = (beyond(level, ratio) - beyond(level + 1, ratio)) / 2;
+    double low = (level - 0.5 + dead(ratio)) / ratio, high = low + 1 / ratio;
+    double mass = (beyond(level, ratio) - beyond(level + 1, ratio)) / 2;
     return mass > 1e-12 ? ratio * (density(low) - density(high)) / mass : level;
 }
 

@@ -223,6 +223,54 @@ static void a_few_of_many(void **state)
 
 /* ---- bits ---- */
 
+/* aᵀ·a + I for a random a. */
+static void positive(struct dice *dice, int64_t n, double *out)
+{
+    double *a = mem_array((size_t)(n * n), sizeof *a);
+    fill(dice, a, n * n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            out[i * n + j] = i == j;
+            for (int64_t k = 0; k < n; k++)
+                out[i * n + j] += a[k * n + i] * a[k * n + j];
+        }
+    mem_free(a);
+}
+
+/* For x of covariance S: what is left without the last coefficients, e = Σ_{i ≥ count} y_i·u_i, costs E[eᵀWe], the sum of their values. */
+static void a_weighed_error_is_the_values_that_are_left(void **state)
+{
+    (void)state;
+    enum { N = 24, COUNT = 9 };
+    struct dice dice = {23};
+    double s[N * N], w[N * N], covariance[N * N], lower[N * N], values[N], u[N * N], v[N * N], left = 0, cost = 0, largest = 0;
+    positive(&dice, N, s);
+    positive(&dice, N, w);
+    memcpy(covariance, s, sizeof s);
+    memcpy(lower, w, sizeof w);
+    assert_int_equal(statistics_weigh(covariance, lower, N), 0);
+    assert_int_equal(statistics_eigen(covariance, N, N, values, u), 0);
+    statistics_unweigh(lower, N, N, u, v);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++)
+            largest = fmax(largest, fabs(product(v + i * N, u + j * N, N) - (i == j)));
+    assert_true(largest < 1e-9);
+    for (int i = COUNT; i < N; i++)
+        left += values[i];
+    for (int i = COUNT; i < N; i++)
+        for (int j = COUNT; j < N; j++) { /* E[y_i·y_j] · u_iᵀW u_j */
+            double together = 0, weighed = 0;
+            for (int k = 0; k < N; k++) {
+                together += v[i * N + k] * product(s + k * N, v + j * N, N);
+                weighed += u[i * N + k] * product(w + k * N, u + j * N, N);
+            }
+            cost += together * weighed;
+        }
+    assert_true(fabs(cost - left) < 1e-9 * left);
+    w[0] = -1;
+    assert_int_equal(statistics_weigh(covariance, w, N), ERR_INVALID);
+}
+
 static void bits_go_where_the_error_is_largest(void **state)
 {
     (void)state;
@@ -261,6 +309,7 @@ int main(void)
         cmocka_unit_test(a_residual_is_what_is_left),
         cmocka_unit_test(whole_spectra),
         cmocka_unit_test(a_few_of_many),
+        cmocka_unit_test(a_weighed_error_is_the_values_that_are_left),
         cmocka_unit_test(bits_go_where_the_error_is_largest),
         cmocka_unit_test(the_bound_is_that_of_the_textbook),
     };

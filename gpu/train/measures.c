@@ -8,8 +8,11 @@
 #include "gpu/train/bases.h"
 #include "gpu/train/inside.h"
 #include "gpu/train/shape.h"
+#include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
 #include "ssh/wire/frame.h"
+
+#define SLOW_NS (200 * CLOCK_MS)
 
 static bool means_only(const struct profile *profile)
 {
@@ -227,13 +230,29 @@ static void tell_distance(struct compute *compute, const struct boundary *side, 
                     codec_bytes(&side->settings, &use, way), 10 * log10(expected / bound));
 }
 
+/* Results do not depend on timing: a version that is due is waited for. Whoever pays for the time should know. */
+static void wait_until_solved(struct compute *compute, const struct boundary *side, const struct measures_entry *entry)
+{
+    struct measures *measures = &compute->measures;
+    uint64_t began_ns = clock_now_ns();
+    work_wait(entry->work);
+    uint64_t waited_ns = clock_now_ns() - began_ns;
+    if (waited_ns < SLOW_NS || measures->slow_told || entry->version == measures->calibrated)
+        return;
+    measures->slow_told = true;
+    compute_say(compute, EVENT_WARN, compute->pass.step, "statistics",
+                "boundary %u: training waited %.1f s for the statistics of step %u; a larger boundary.late than %" PRId64
+                " leaves them the time, and a smaller boundary.rank makes them quicker",
+                side->settings.boundary, (double)waited_ns / 1e9, entry->version, compute->settings.profile.late);
+}
+
 /* Taken into use here and sent. Its bytes are a cost that a dense exchange does not have. */
 static int ship(struct compute *compute, struct boundary *side, enum codec_way way, int index)
 {
     const struct measures_entry *entry = &compute->measures.waiting[way][index];
     struct measures_work *work = entry->work;
     struct why why = {0};
-    work_wait(work);
+    wait_until_solved(compute, side, entry);
     if (work->err)
         return halt_unusable(compute, side, way, entry->version);
     int err = codec_import(side->codec, way, entry->version, work->state, work->bytes, &why);

@@ -48,6 +48,7 @@ struct measures {
     uint32_t calibrated;  /* version of the newest calibration; 0 = none yet */
     uint32_t named;       /* newest version that a stamp has named */
     bool dense;           /* stage 0: the newest training step has no usable statistics and is dense */
+    bool slow_told;       /* that training waited for statistics: once is enough */
     bool calibration_bad; /* stage 0: the newest calibration was not finite */
 };
 

@@ -3,9 +3,8 @@
 
 #include <math.h>
 
+#include "gpu/math/rows.h"
 #include "ssh/base/mem.h"
-
-enum { TILE = 16 };
 
 /* ---- ridge regression ---- */
 
@@ -16,9 +15,7 @@ static int factor(double *a, int64_t n)
         double *row = a + i * n;
         for (int64_t j = 0; j <= i; j++) {
             const double *other = a + j * n;
-            double sum = row[j];
-            for (int64_t k = 0; k < j; k++)
-                sum -= row[k] * other[k];
+            double sum = row[j] - rows_dot(row, other, j);
             if (j < i)
                 row[j] = sum / other[j];
             else if (sum > 0 && isfinite(sum))
@@ -28,13 +25,6 @@ static int factor(double *a, int64_t n)
         }
     }
     return 0;
-}
-
-/* y += factor·x */
-static void add_to(double *y, double factor, const double *x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        y[i] += factor * x[i];
 }
 
 static void divide(double *y, double by, int64_t count)
@@ -50,29 +40,15 @@ int statistics_solve(double *a, double *b, int64_t n, int64_t columns)
         return err;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t k = 0; k < i; k++)
-            add_to(b + i * columns, -a[i * n + k], b + k * columns, columns);
+            rows_add(b + i * columns, -a[i * n + k], b + k * columns, columns);
         divide(b + i * columns, a[i * n + i], columns);
     }
     for (int64_t i = n - 1; i >= 0; i--) {
         for (int64_t k = i + 1; k < n; k++)
-            add_to(b + i * columns, -a[k * n + i], b + k * columns, columns);
+            rows_add(b + i * columns, -a[k * n + i], b + k * columns, columns);
         divide(b + i * columns, a[i * n + i], columns);
     }
     return 0;
-}
-
-/* out[rows, columns] += factor·op(a)·b for b[n, columns]; op(a)[i, k] = a[i·down + k·right]. A few rows of `out` at a
- * time, which stay in
- * the cache while b passes. */
-static void multiply_add(double *out, double factor, const double *a, int64_t down, int64_t right, const double *b,
-                         int64_t rows, int64_t n, int64_t columns)
-{
-    for (int64_t first = 0; first < rows; first += TILE) {
-        int64_t end = first + TILE < rows ? first + TILE : rows;
-        for (int64_t k = 0; k < n; k++)
-            for (int64_t i = first; i < end; i++)
-                add_to(out + i * columns, factor * a[i * down + k * right], b + k * columns, columns);
-    }
 }
 
 /* With t = FᵀF·B − FᵀX the residual is XᵀX + Bᵀt − XᵀF·B. */
@@ -86,9 +62,9 @@ void statistics_residual(double *out, const double *xx, const double *ff, const 
     }
     for (int64_t i = 0; i < width * width; i++)
         out[i] = xx[i];
-    multiply_add(t, 1, ff, n, 1, wide, n, n, width);
-    multiply_add(out, 1, wide, 1, width, t, width, n, width);
-    multiply_add(out, -1, fx, 1, width, wide, width, n, width);
+    rows_multiply(t, 1, ff, n, 1, wide, n, n, width, false);
+    rows_multiply(out, 1, wide, 1, width, t, width, n, width, false);
+    rows_multiply(out, -1, fx, 1, width, wide, width, n, width, false);
     for (int64_t i = 0; i < width; i++)
         for (int64_t j = 0; j < i; j++)
             out[i * width + j] = out[j * width + i] = (out[i * width + j] + out[j * width + i]) / 2;
@@ -98,22 +74,19 @@ void statistics_residual(double *out, const double *xx, const double *ff, const 
 
 /* ---- weighing ---- */
 
-/* out[n, n] = s·l for a lower triangular l. */
-static void multiply_lower(double *out, const double *s, const double *l, int64_t n)
-{
-    for (int64_t first = 0; first < n; first += TILE)
-        for (int64_t k = 0; k < n; k++)
-            for (int64_t i = first; i < n && i < first + TILE; i++)
-                add_to(out + i * n, s[i * n + k], l + k * n, k + 1);
-}
-
-/* The lower half of out[n, n] += lᵀ·h, and the upper one like it: symmetric when the product is. */
+/* The lower half of out[n, n] += lᵀ·h for a lower triangular l, and the upper one like it: symmetric when the product is. */
 static void multiply_lower_transposed(double *out, const double *l, const double *h, int64_t n)
 {
-    for (int64_t first = 0; first < n; first += TILE)
-        for (int64_t k = first; k < n; k++)
-            for (int64_t i = first; i <= k && i < first + TILE; i++)
-                add_to(out + i * n, l[k * n + i], h + k * n, i + 1);
+    for (int64_t first = 0; first < n; first += ROWS_TILE)
+        for (int64_t k = first; k < n; k += ROWS_GROUP) {
+            int64_t group = n - k < ROWS_GROUP ? n - k : ROWS_GROUP;
+            for (int64_t i = first; i < k + group && i < first + ROWS_TILE; i++) {
+                double factors[ROWS_GROUP];
+                for (int64_t j = 0; j < group; j++)
+                    factors[j] = l[(k + j) * n + i];
+                rows_add_group(out + i * n, factors, h + k * n, n, group, i + 1);
+            }
+        }
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < i; j++)
             out[j * n + i] = out[i * n + j];
@@ -126,7 +99,7 @@ int statistics_weigh(double *covariance, double *weight, int64_t n)
     for (int64_t i = 0; i < n; i++)
         memset(weight + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof *weight);
     if (!err) {
-        multiply_lower(half, covariance, weight, n);
+        rows_multiply(half, 1, covariance, n, 1, weight, n, n, n, true);
         memset(covariance, 0, (size_t)(n * n) * sizeof *covariance);
         multiply_lower_transposed(covariance, weight, half, n);
     }
@@ -145,7 +118,7 @@ void statistics_unweigh(const double *lower, int64_t n, int64_t count, double *v
         }
         for (int64_t i = n - 1; i >= 0; i--) { /* Lᵀ·u = q, from below */
             u[i] /= lower[i * n + i];
-            add_to(u, -u[i], lower + i * n, i);
+            rows_add(u, -u[i], lower + i * n, i);
         }
     }
 }

@@ -12,32 +12,15 @@
 #include <math.h>
 
 #include "gpu/math/philox.h"
+#include "gpu/math/rows.h"
 #include "ssh/base/mem.h"
 
-enum { SWEEPS = 60, ITERATIONS = 6, TILE = 16 };
-
-static double dot(const double *a, const double *b, int64_t count)
-{
-    double sum[4] = {0};
-    int64_t i = 0;
-    for (; i + 4 <= count; i += 4)
-        for (int k = 0; k < 4; k++)
-            sum[k] += a[i + k] * b[i + k];
-    for (; i < count; i++)
-        sum[0] += a[i] * b[i];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-static void add_to(double *y, double factor, const double *x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        y[i] += factor * x[i];
-}
+enum { SWEEPS = 60, ITERATIONS = 6 };
 
 /* v with (I − beta·v·vᵀ)x = (norm, 0, …), v[0] = 1, in place of x; *norm is the first element that results. */
 static double reflector(double *x, int64_t count, double *norm)
 {
-    double tail = count > 1 ? dot(x + 1, x + 1, count - 1) : 0, head = x[0];
+    double tail = count > 1 ? rows_dot(x + 1, x + 1, count - 1) : 0, head = x[0];
     *norm = head;
     x[0] = 1;
     if (tail == 0)
@@ -59,8 +42,8 @@ static void tridiagonal(double *a, int64_t n, double *d, double *e, double *q, d
             v[i] = a[(k + 1 + i) * n + k];
         beta[k] = reflector(v, left, &e[k]);
         for (int64_t i = 0; i < left; i++)
-            w[i] = beta[k] * dot(a + (k + 1 + i) * n + k + 1, v, left);
-        add_to(w, -beta[k] / 2 * dot(w, v, left), v, left);
+            w[i] = beta[k] * rows_dot(a + (k + 1 + i) * n + k + 1, v, left);
+        rows_add(w, -beta[k] / 2 * rows_dot(w, v, left), v, left);
         for (int64_t i = 0; i < left; i++) {
             double *row = a + (k + 1 + i) * n + k + 1;
             for (int64_t j = 0; j < left; j++)
@@ -80,7 +63,7 @@ static void tridiagonal(double *a, int64_t n, double *d, double *e, double *q, d
         for (int64_t i = k + 1; i < n; i++) {
             const double *reflect = a + k * n + k + 1;
             double *row = q + i * n + k + 1;
-            add_to(row, -beta[k] * dot(row, reflect, n - k - 1), reflect, n - k - 1);
+            rows_add(row, -beta[k] * rows_dot(row, reflect, n - k - 1), reflect, n - k - 1);
         }
 }
 
@@ -203,17 +186,17 @@ static int eigen_whole(const double *a, int64_t n, int64_t count, double *values
 static void orthonormal(double *y, int64_t rows, int64_t n)
 {
     for (int64_t i = 0; i < rows; i++) {
-        double *row = y + i * n, before = sqrt(dot(row, row, n));
+        double *row = y + i * n, before = sqrt(rows_dot(row, row, n));
         for (int pass = 0; pass < 2; pass++)
             for (int64_t k = 0; k < i; k++)
-                add_to(row, -dot(row, y + k * n, n), y + k * n, n);
-        double length = sqrt(dot(row, row, n));
+                rows_add(row, -rows_dot(row, y + k * n, n), y + k * n, n);
+        double length = sqrt(rows_dot(row, row, n));
         if (length <= 1e-14 * before || length == 0) {
             memset(row, 0, (size_t)n * sizeof *row);
             row[i % n] = 1;
             for (int64_t k = 0; k < i; k++)
-                add_to(row, -dot(row, y + k * n, n), y + k * n, n);
-            length = sqrt(dot(row, row, n));
+                rows_add(row, -rows_dot(row, y + k * n, n), y + k * n, n);
+            length = sqrt(rows_dot(row, row, n));
         }
         for (int64_t j = 0; j < n; j++)
             row[j] /= length > 0 ? length : 1;
@@ -224,10 +207,7 @@ static void orthonormal(double *y, int64_t rows, int64_t n)
 static void times(double *out, const double *y, const double *a, int64_t rows, int64_t n)
 {
     memset(out, 0, (size_t)(rows * n) * sizeof *out);
-    for (int64_t first = 0; first < rows; first += TILE) /* which stay in the cache while a passes */
-        for (int64_t k = 0; k < n; k++)
-            for (int64_t i = first; i < rows && i < first + TILE; i++)
-                add_to(out + i * n, y[i * n + k], a + k * n, n);
+    rows_multiply(out, 1, y, n, 1, a, rows, n, n, false);
 }
 
 static void random_start(double *y, int64_t count)
@@ -256,14 +236,14 @@ static int eigen_some(const double *a, int64_t n, int64_t count, int64_t block, 
     times(z, y, a, block, n);
     for (int64_t i = 0; i < block; i++)
         for (int64_t k = 0; k < block; k++)
-            small[i * block + k] = (dot(y + i * n, z + k * n, n) + dot(y + k * n, z + i * n, n)) / 2;
+            small[i * block + k] = (rows_dot(y + i * n, z + k * n, n) + rows_dot(y + k * n, z + i * n, n)) / 2;
     int err = eigen_whole(small, block, count, values, turn);
     if (!err)
         memset(vectors, 0, (size_t)(count * n) * sizeof *vectors);
     for (int64_t i = 0; i < count && !err; i++) {
         double *row = vectors + i * n;
         for (int64_t k = 0; k < block; k++)
-            add_to(row, turn[i * block + k], y + k * n, n);
+            rows_add(row, turn[i * block + k], y + k * n, n);
         settle_sign(row, n);
     }
     mem_free(y);

@@ -26,10 +26,10 @@ all: programs
 
 PKG_CONFIG ?= pkg-config
 PACKAGES := event:libevent crypto:openssl inih:inih sqlite:sqlite3 jansson:jansson pcre2:libpcre2-8 utf8proc:libutf8proc \
-	ssh2:libssh2 curses:ncursesw zstd:libzstd zlib:zlib
+	ssh2:libssh2 curses:ncursesw zstd:libzstd zlib:zlib xxhash:libxxhash
 OPTIONAL := cmocka:cmocka
 APT := gcc make pkg-config libevent-dev libssl-dev libinih-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-	libssh2-1-dev libncurses-dev libzstd-dev zlib1g-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps python3 openssl iperf3
+	libssh2-1-dev libncurses-dev libzstd-dev zlib1g-dev libxxhash-dev libdnnl-dev libcmocka-dev openssh-client openssh-server tmux iproute2 procps python3 openssl iperf3
 
 $(O)/config.mk: Makefile tests/configure.sh
 	@mkdir -p $(O)
@@ -47,7 +47,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -include ssh/base/banned.h -fPIC -pthread $(WARN) $(CFLAGS) $(SANFLAGS) \
 	$(event_CFLAGS) $(crypto_CFLAGS) $(inih_CFLAGS) $(sqlite_CFLAGS) $(jansson_CFLAGS) $(pcre2_CFLAGS) \
-	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(zstd_CFLAGS) $(zlib_CFLAGS) $(cmocka_CFLAGS)
+	$(utf8proc_CFLAGS) $(ssh2_CFLAGS) $(curses_CFLAGS) $(zstd_CFLAGS) $(zlib_CFLAGS) $(xxhash_CFLAGS) $(cmocka_CFLAGS)
 ALL_LDFLAGS := -pthread $(SANFLAGS) $(LDFLAGS)
 
 $(O)/flags: FORCE

@@ -17,7 +17,7 @@ have_openmp() { # clang may lack the header or the runtime
 
 if [ "${1-}" = --probe ]; then
     command -v "${CC%% *}" >/dev/null && command -v "$PKG_CONFIG" >/dev/null || exit 1
-    for package in libevent openssl inih sqlite3 jansson libpcre2-8 libutf8proc libssh2 ncursesw libzstd zlib; do "$PKG_CONFIG" --exists "$package" || exit 1; done
+    for package in libevent openssl inih sqlite3 jansson libpcre2-8 libutf8proc libssh2 ncursesw libzstd zlib libxxhash; do "$PKG_CONFIG" --exists "$package" || exit 1; done
     have_dnnl
     exit
 fi

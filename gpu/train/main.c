@@ -30,7 +30,7 @@ static const struct command {
      "FOLDER FILE... [--sequence N] [--windows N] [--answers N] [--tokens N] [--template NAME] [--skip-bad-lines] [--json]",
      "the mean loss of a Hugging Face checkpoint on some data, and its right answers", eval_main},
     {"receive", "PART", "write what an upload sends into a part of a file; the console starts it", receive_main},
-    {"digest", "PART", "print the SHA-256 of what has arrived of it; the console starts it", digest_main},
+    {"digest", "[PART]", "print the XXH3 sum of what has arrived of it, or of the input; the console starts it", digest_main},
     {"--version", "", "print the version", version_main},
     {"--help", "", "print this", help_main},
 };

@@ -1,5 +1,5 @@
 /*
- * `kedge-worker receive PART` and `digest PART`: the host's end of an upload (ssh/session/upload.c). They take the very orders that the
+ * `kedge-worker receive PART` and `digest [PART]`: the host's end of an upload (ssh/session/upload.c). They take the very orders that the
  * shells there take where we are not yet, and do in one process each what costs those a dd, an unpacker, a sum and the pipes between.
  */
 #include <errno.h>
@@ -219,33 +219,48 @@ static int add_range(int part, const char *path, const struct order *order, stru
     return 0;
 }
 
-/* Lines "BEGIN BYTES", then "end"; what stands behind that on the input is the shell's. */
-int digest_main(int count, char **words)
+/* Of a part: lines "BEGIN BYTES", then "end"; what stands behind that on the input is the shell's. */
+static int add_part(const char *path, struct digest *digest, struct why *why)
 {
-    struct why why = {0};
-    char line[100], hex[DIGEST_HEX];
-    uint8_t sum[DIGEST_SHA256];
-    if (!one_word("digest", count))
-        return EXIT_USAGE;
+    char line[100];
     setvbuf(stdin, NULL, _IONBF, 0);
-    int part = open(words[0], O_RDONLY | O_CLOEXEC | O_NOCTTY), err = part < 0 ? why_errno(&why, "cannot read %s", words[0]) : 0;
-    struct digest *digest = digest_new();
+    int part = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), err = part < 0 ? why_errno(why, "cannot read %s", path) : 0;
     while (!err) {
         struct order order;
         if (!fgets(line, sizeof line, stdin))
-            err = why_set(&why, ERR_GONE, "the connection ends");
+            err = why_set(why, ERR_GONE, "the connection ends");
         else if (strcmp(line, "end\n") == 0)
             break;
         else
-            err = read_order(line, &order, &why);
+            err = read_order(line, &order, why);
         if (!err)
-            err = add_range(part, words[0], &order, digest, &why);
+            err = add_range(part, path, &order, digest, why);
     }
-    digest_finish(digest, sum);
-    digest_hex(sum, hex);
-    digest_free(digest);
     if (part >= 0)
         close(part);
+    return err;
+}
+
+static int add_input(struct digest *digest, struct why *why)
+{
+    static uint8_t piece[PIECE_BYTES];
+    ssize_t got;
+    while ((got = read(STDIN_FILENO, piece, sizeof piece)) > 0 || (got < 0 && errno == EINTR))
+        if (got > 0)
+            digest_add(digest, piece, (size_t)got);
+    return got < 0 ? why_errno(why, "cannot read") : 0;
+}
+
+int digest_main(int count, char **words)
+{
+    struct why why = {0};
+    char hex[DIGEST_HEX];
+    if (count && !one_word("digest", count))
+        return EXIT_USAGE;
+    struct digest *digest = digest_new(DIGEST_XXH3);
+    int err = count ? add_part(words[0], digest, &why) : add_input(digest, &why);
+    digest_finish(digest, hex);
+    digest_free(digest);
     if (!err)
         printf("%s\n", hex);
     return say("digest", err, &why);

@@ -25,16 +25,14 @@ static struct digest *begin(struct parcel *parcel, const char *what)
 {
     memset(parcel, 0, sizeof *parcel);
     parcel->what = what;
-    return digest_new();
+    return digest_new(DIGEST_SHA2);
 }
 
 static void finish(struct parcel *parcel, struct digest *digest)
 {
-    uint8_t sum[DIGEST_SHA256];
     char hex[DIGEST_HEX];
-    digest_finish(digest, sum);
+    digest_finish(digest, hex);
     digest_free(digest);
-    digest_hex(sum, hex);
     snprintf(parcel->id, sizeof parcel->id, "%.16s", hex);
 }
 

@@ -14,12 +14,13 @@
  * and what undoes our frames. `programs`: the folder there that has kedge-worker; NULL = none. */
 char *orders_prelude(const char *remote, const char *identity, const char *programs);
 /* Is a file of so many bytes there, is a part of it there, and if neither, make room for one; then it takes orders. Says lines "undoes
- * PROGRAM", "have HASH", "part" or "new", what has arrived of it, and ".". After neither "part" nor "new" the first order is "anew 0", which
- * begins a part, and the answer "anew". */
+ * PROGRAM", "have SUM", "part" or "new", what has arrived of it, and ".". After neither "part" nor "new" the first order is "anew 0", which
+ * begins a part, and the answer "anew". The sums of a host that has ORDERS_WORKER are DIGEST_XXH3, of all others SHA-256. */
+#define ORDERS_WORKER "kedge-worker"
 char *orders_look(const char *prelude, uint64_t bytes);
 /* Takes orders. */
 char *orders_take(const char *prelude);
-/* Takes ranges "BEGIN BYTES" of the part, in a row, that are to be hashed; then "end" and "HASH MODE"; when it is that, all goes into its
+/* Takes ranges "BEGIN BYTES" of the part, in a row, that are to be hashed; then "end" and "SUM MODE"; when it is that, all goes into its
  * place, and it says "same". Ends with ORDERS_DIFFERS when it is another content; then the part is gone. */
 char *orders_check(const char *prelude);
 #define ORDERS_DIFFERS 9 /* exit status */

@@ -9,6 +9,7 @@
 
 struct sum {
     const struct source *source;
+    enum digest_kind kind;
     struct loop_wake *wake;
     pthread_t thread;
     pthread_mutex_t mutex; /* of what follows */
@@ -33,10 +34,8 @@ static size_t next_piece(struct sum *sum, uint64_t at)
 
 static void tell(struct sum *sum, int err, const struct why *why, struct digest *digest)
 {
-    uint8_t bytes[DIGEST_SHA256];
-    digest_finish(digest, bytes);
     pthread_mutex_lock(&sum->mutex);
-    digest_hex(bytes, sum->hash);
+    digest_finish(digest, sum->hash);
     sum->err = err;
     sum->why = *why;
     pthread_mutex_unlock(&sum->mutex);
@@ -46,7 +45,7 @@ static void tell(struct sum *sum, int err, const struct why *why, struct digest 
 static void *run(void *arg)
 {
     struct sum *sum = arg;
-    struct digest *digest = digest_new();
+    struct digest *digest = digest_new(sum->kind);
     uint8_t *piece = mem_new(PIECE_BYTES);
     struct why why = {0};
     uint64_t at = 0;
@@ -65,10 +64,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct sum *sum_new(struct loop *loop, const struct source *source, loop_cb *cb, void *arg)
+struct sum *sum_new(struct loop *loop, const struct source *source, enum digest_kind kind, loop_cb *cb, void *arg)
 {
     struct sum *sum = mem_new(sizeof *sum);
-    *sum = (struct sum){.source = source, .wake = loop_wake_new(loop, cb, arg), .err = ERR_AGAIN};
+    *sum = (struct sum){.source = source, .kind = kind, .wake = loop_wake_new(loop, cb, arg), .err = ERR_AGAIN};
     pthread_mutex_init(&sum->mutex, NULL);
     pthread_cond_init(&sum->changed, NULL);
     int code = pthread_create(&sum->thread, NULL, run, sum);

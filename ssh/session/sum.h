@@ -1,5 +1,5 @@
 /*
- * The SHA-256 of a file here, made on a thread of its own while the file is sent, as far as it may: never far ahead of what is sent, so that
+ * The sum of a file here, made on a thread of its own while the file is sent, as far as it may: never far ahead of what is sent, so that
  * nothing is read twice from the disk. The loop's thread has the encrypting to do, and there is a second processor.
  */
 #ifndef KEDGE_SESSION_SUM_H
@@ -12,7 +12,7 @@
 struct sum;
 
 /* `cb` comes once from the loop: all was hashed, or cannot be. The source outlives it. */
-struct sum *sum_new(struct loop *loop, const struct source *source, loop_cb *cb, void *arg);
+struct sum *sum_new(struct loop *loop, const struct source *source, enum digest_kind kind, loop_cb *cb, void *arg);
 void sum_free(struct sum *sum); /* ends the thread; NULL is fine */
 /* It may be hashed up to there. */
 void sum_until(struct sum *sum, uint64_t end);

@@ -54,7 +54,8 @@ struct upload {
     struct source source;
     enum upload_phase phase;
     struct loop_timer *timer;
-    struct sum *sum;
+    struct sum *sum; /* NULL until the look has said which one the host makes */
+    enum digest_kind kind;
     char hash[DIGEST_HEX]; /* "" until it is known */
     char remote_hash[DIGEST_HEX];
     struct compress *compress; /* what the host can undo; NULL = nothing */
@@ -186,7 +187,7 @@ static enum shell_next said_nonsense(struct upload *upload, const char *line)
     return SHELL_GONE;
 }
 
-/* Lines of the look: "undoes PROGRAM", "have HASH", "part" or "new", what has arrived of it, and a dot. */
+/* Lines of the look: "undoes PROGRAM", "have SUM", "part" or "new", what has arrived of it, and a dot. */
 static enum shell_next take_look(struct upload *upload, const char *line)
 {
     uint64_t first, count;
@@ -195,15 +196,15 @@ static enum shell_next take_look(struct upload *upload, const char *line)
     } else if (strncmp(line, "undoes ", 7) == 0) {
         if (!upload->restarted)
             upload->compress = compress_new(line + 7);
+        upload->kind = strcmp(line + 7, ORDERS_WORKER) == 0 ? DIGEST_XXH3 : DIGEST_SHA2;
     } else if (strcmp(line, "part") == 0 || strcmp(line, "new") == 0) {
         upload->has_part = true;
     } else if (strcmp(line, ".") == 0) {
         upload->resumed_bytes = upload->units.there_bytes;
+        upload->sum = sum_new(upload->loop, &upload->source, upload->kind, on_sum, upload);
         move_to(upload, UPLOAD_COMPARING); /* of the same size: the content decides */
         if (!upload->remote_hash[0])
             begin_sending(upload);
-        else if (upload->hash[0]) /* an empty file's */
-            return compare(upload);
         else
             sum_until(upload->sum, size_of(upload));
     } else if (units_read(&upload->units, line, &first, &count)) { /* else it was being written when the host died */
@@ -482,7 +483,8 @@ static void look(struct upload *upload)
     upload->has_part = false;
     upload->remote_hash[0] = '\0';
     sum_free(upload->sum);
-    upload->sum = sum_new(upload->loop, &upload->source, on_sum, upload);
+    upload->sum = NULL;
+    upload->kind = DIGEST_SHA2;
     upload->hash[0] = '\0';
     compress_free(upload->compress);
     upload->compress = NULL;

@@ -7,8 +7,9 @@
  * arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays nobody.
  * An order is sent compressed, when the host has our programs, zstd or gzip, and a sample says that this is quicker on this road
  * (compress.h).
- * The SHA-256 is made while sending, here on a thread of its own (sum.h) and, by one more shell that follows what has arrived, there. Only
- * when they are the same is FILE.part renamed to FILE. A FILE that is there already, with the same content, is not sent.
+ * A sum is made while sending, here on a thread of its own (sum.h) and, by one more shell that follows what has arrived, there: XXH3 where
+ * our worker is, else SHA-256. Only when they are the same is FILE.part renamed to FILE. A FILE that is there already, with the same content,
+ * is not sent.
  *
  * Nothing moved for stall_ns: it ends with ERR_TIMEOUT, and the owner begins again with a new session.
  */

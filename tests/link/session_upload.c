@@ -356,6 +356,8 @@ static void text_goes_compressed_where_it_can_be_undone(void **unused)
         if ((outcome.newest.sent_bytes < outcome.newest.total_bytes) != hosts[i].compressed)
             fail_msg("with %s: %lu bytes were sent of %lu", hosts[i].tools, (unsigned long)outcome.newest.sent_bytes,
                      (unsigned long)outcome.newest.total_bytes);
+        push_with(&outcome, caller.session, "text", "there", bin.folder);
+        pushed(&outcome, 0, false, "is there already");
     }
     caller_end(&caller);
     sshd_stop(&host);

@@ -5,7 +5,7 @@ set -u
 table='
 ssh/base   :                                                                  :
 ssh/wire   : ssh/base                                                         :
-ssh/link   : ssh/base ssh/wire                                                : event2 openssl
+ssh/link   : ssh/base ssh/wire                                                : event2 openssl xxhash
 ssh/session : ssh/base ssh/wire ssh/link profiles                             : libssh2 zstd zlib.h
 ssh/launch : ssh/base ssh/wire ssh/link ssh/session profiles                  :
 profiles   : ssh/base                                                         : ini.h
@@ -16,7 +16,7 @@ gpu/train  : ssh/base ssh/wire ssh/link profiles gpu/math gpu/model           : 
 scheduler  : ssh/base ssh/wire ssh/link profiles                              : sqlite3.h jansson
 console    : ssh/base ssh/wire ssh/link ssh/session ssh/launch profiles       : jansson curses
 '
-outside='event2/ openssl/ ini.h dnnl omp.h jansson sqlite3.h curses libssh2 cuda nccl zstd pcre2 utf8proc'
+outside='event2/ openssl/ xxhash ini.h dnnl omp.h jansson sqlite3.h curses libssh2 cuda nccl zstd pcre2 utf8proc'
 bad=0 seen=0
 while IFS=: read -r room may own; do
     room=$(echo "$room" | tr -d ' ')

@@ -18,6 +18,7 @@
 #include "ssh/wire/planes.h"
 
 #define PIECE_BYTES ((size_t)128 << 10) /* stays in the cache between two steps */
+#define PIPE_BYTES (1 << 20)            /* the most that everybody may have: what is not in the pipe waits in sshd (flow.h) */
 
 struct receive {
     const char *path; /* of the part; what has arrived is noted in PATH.list */
@@ -188,6 +189,7 @@ int receive_main(int count, char **words)
     if (!one_word("receive", count))
         return EXIT_USAGE;
     struct receive receive = {.path = words[0], .part = -1, .list = -1};
+    fcntl(STDIN_FILENO, F_SETPIPE_SZ, PIPE_BYTES); /* where it cannot be had, or is no pipe, it goes slower */
     receive.packed = mem_new(2 * PLANES_MOST);
     receive.split = mem_new(PLANES_MOST);
     receive.plain = mem_new(PLANES_MOST);

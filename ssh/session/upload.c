@@ -468,13 +468,12 @@ static void begin_sending(struct upload *upload)
         shell_put(upload->streams[0].shell, "anew 0\n");
         return;
     }
-    upload->stream_count = 1; /* that which looked */
-    start_streams(upload, NEAR_STREAMS);
     start_checker(upload);
-    shell_poke(upload->streams[0].shell);
+    for (unsigned i = 0; i < upload->stream_count; i++)
+        shell_poke(upload->streams[i].shell);
 }
 
-/* One shell, since each costs two round trips. */
+/* One shell, since each costs two round trips; and the next one at the same time, since the window of one is soon full. */
 static void look(struct upload *upload)
 {
     stop_shells(upload);
@@ -489,7 +488,8 @@ static void look(struct upload *upload)
     compress_free(upload->compress);
     upload->compress = NULL;
     move_to(upload, UPLOAD_LOOKING);
-    start_shell(upload, 0, orders_look(upload->prelude, size_of(upload)));
+    start_shell(upload, upload->stream_count++, orders_look(upload->prelude, size_of(upload)));
+    start_streams(upload, NEAR_STREAMS);
 }
 
 /* ---- progress ---- */

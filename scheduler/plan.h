@@ -114,8 +114,9 @@ uint64_t plan_state_bytes(const struct profile *profile, bool backward); /* of a
 bool plan_is_one_way(const struct profile *profile, int before); /* a cut behind so many layers: do no gradients cross it? */
 uint64_t plan_boundary_memory(const struct profile *profile, const struct plan_stage *stage); /* of both sides */
 uint64_t plan_cut_memory(const struct profile *profile, int slots, bool one_way); /* codec_memory_bytes of one side of a cut */
-/* codec_measured_bytes of whoever measures a tensor, with codec_export_bytes of when it `solves`. */
-uint64_t plan_owner_memory(const struct profile *profile, bool backward, bool solves);
+uint64_t plan_made_bytes(const struct profile *profile, bool backward); /* codec_made_bytes */
+uint64_t plan_measured_memory(const struct profile *profile, bool backward); /* codec_measured_bytes */
+uint64_t plan_solving_memory(const struct profile *profile, bool backward);  /* codec_export_bytes */
 uint64_t plan_table_memory(const struct profile *profile); /* features of tokens */
 /* In a file of a set: of one way of a cut (codec_save_bytes), and of all that waits for its step at most (gpu/train/measures.h). */
 uint64_t plan_saved_boundary(const struct profile *profile, bool backward);

@@ -50,8 +50,8 @@ bool plan_is_for_anchor(const struct profile *profile, int host)
 /* Of a version of a cut's statistics, where the anchor measures them: that of each end. */
 static uint64_t statistics_of(const struct profile *p, int before)
 {
-    uint64_t backward = plan_is_one_way(p, before) ? 0 : plan_state_bytes(p, true);
-    return profile_anchor_measures(p) ? plan_state_bytes(p, false) + backward : 0;
+    uint64_t backward = plan_is_one_way(p, before) ? 0 : plan_made_bytes(p, true);
+    return profile_anchor_measures(p) ? plan_made_bytes(p, false) + backward : 0;
 }
 
 static uint64_t statistics_to(const struct profile *p, const struct plan_stage *stage)
@@ -113,10 +113,10 @@ void plan_make_anchor(const struct profile *p, int cores, struct plan *plan)
         anchor->statistics_bytes += statistics;
         anchor->road_bytes = back > anchor->road_bytes ? back : anchor->road_bytes;
     }
-    uint64_t measured = plan_owner_memory(p, false, false) + plan_owner_memory(p, true, false);
+    uint64_t measured = plan_measured_memory(p, false) + plan_measured_memory(p, true);
     if (anchor->statistics_bytes)
         anchor->memory_bytes = plan_table_memory(p) + (uint64_t)(p->stages - 1) * (plan_cut_memory(p, 1, false) + measured) +
-                               plan_owner_memory(p, false, true) - plan_owner_memory(p, false, false);
+                               plan_solving_memory(p, false);
     anchor->memory_bytes += p->lora_rank && !plan_words_only(p) ? 4 * weights : 2 * weights + (p->lora_rank ? 2 * trained : 0);
     /* A chunk from each stage arrives in the link's buffer and waits in a letter. */
     anchor->memory_bytes += plan_program_bytes(p) + 4 * WIRE_CHUNK_WORDS * (uint64_t)plan->stages_per_replica;

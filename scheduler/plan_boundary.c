@@ -26,10 +26,24 @@ static bool has_directions(const struct profile *p, bool backward)
     return profile_has_directions(p) && !(backward && p->codec == CODEC_MASK);
 }
 
+/* Errors of one way by what the other says: codec_weighs. */
+static bool weighs(const struct profile *p)
+{
+    return p->codec == CODEC_ENTROPY;
+}
+
+/* What a reference is made of. */
+static uint64_t features_of(const struct profile *p)
+{
+    if (p->reference == REFERENCE_TOKENS)
+        return (uint64_t)(p->context * rank_of(p) + 1);
+    return p->reference == REFERENCE_MEAN;
+}
+
 /* Rows of all channels beside the reference: directions; with MMSE decoding what variance they leave; projections where they are others. */
 static int64_t lines_of(const struct profile *p, bool backward)
 {
-    int64_t projections = p->codec == CODEC_ENTROPY && !backward ? rank_of(p) : 0;
+    int64_t projections = weighs(p) ? rank_of(p) : 0;
     return has_directions(p, backward) ? rank_of(p) + projections + (p->codec == CODEC_MASK) : 0;
 }
 
@@ -106,28 +120,25 @@ uint64_t plan_token_bytes(const struct profile *p, bool backward)
     return p->codec == CODEC_TOPK ? topk_bytes(p, keep, backward) : coded_bytes(p, budget_of(p, keep, backward));
 }
 
-uint64_t plan_state_bytes(const struct profile *p, bool backward)
+uint64_t plan_made_bytes(const struct profile *p, bool backward)
 {
-    int64_t rank = rank_of(p), features = 0;
-    if (p->reference == REFERENCE_TOKENS)
-        features = p->context * rank + 1;
-    else if (p->reference == REFERENCE_MEAN)
-        features = 1;
-    if (backward || p->codec == CODEC_DENSE)
-        features = 0;
+    int64_t rank = rank_of(p), features = backward || p->codec == CODEC_DENSE ? 0 : (int64_t)features_of(p);
     int64_t directions = has_directions(p, backward) ? 4 * rank + 2 * lines_of(p, backward) * p->hidden : 0;
     return (uint64_t)(2 * features * p->hidden + directions);
+}
+
+uint64_t plan_state_bytes(const struct profile *p, bool backward)
+{
+    return plan_made_bytes(p, backward) - (weighs(p) ? 2 * (uint64_t)(rank_of(p) * p->hidden) : 0);
 }
 
 /* ---- on disk ---- */
 
 uint64_t plan_saved_boundary(const struct profile *p, bool backward)
 {
-    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), features = 0;
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), features = backward ? 0 : features_of(p);
     bool has = has_directions(p, backward);
     uint64_t directions = has ? rank + (uint64_t)lines_of(p, backward) * hidden : 0, products = has ? hidden * hidden : 0;
-    if (!backward && p->reference != REFERENCE_NONE)
-        features = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank + 1 : 1;
     if (plan_state_bytes(p, backward) == 0)
         return 0;
     uint64_t version = 8 + 4 * (directions + features * hidden);
@@ -136,7 +147,7 @@ uint64_t plan_saved_boundary(const struct profile *p, bool backward)
 
 uint64_t plan_saved_waiting(const struct profile *p)
 {
-    uint64_t forward = plan_state_bytes(p, false), backward = plan_state_bytes(p, true);
+    uint64_t forward = plan_made_bytes(p, false), backward = plan_made_bytes(p, true);
     uint64_t entries = plan_calibrates(p) ? (uint64_t)(p->late / p->refresh + 2) : 2;
     return 2 * (8 + entries * (24 + (forward > backward ? forward : backward)));
 }
@@ -165,7 +176,7 @@ static uint64_t state_memory(const struct profile *p, bool backward)
 {
     uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), vectors = (uint64_t)lines_of(p, backward) * hidden;
     uint64_t tokens = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank : 0;
-    uint64_t features = tokens + (p->reference != REFERENCE_NONE);
+    uint64_t features = features_of(p);
     bool has = has_directions(p, backward);
     uint64_t products = has ? hidden * hidden : 0, dealt = has ? 5 * rank : 0;
     if (plan_state_bytes(p, backward) == 0)
@@ -192,21 +203,42 @@ static uint64_t larger(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-uint64_t plan_owner_memory(const struct profile *p, bool backward, bool solves)
+/* fp64 numbers that are summed: of a reference, and products of directions. */
+struct sums {
+    uint64_t reference, products;
+};
+
+static struct sums sums_of(const struct profile *p, bool backward)
 {
-    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), n = 0;
-    if (plan_state_bytes(p, backward) == 0)
-        return 0;
-    if (!backward && p->reference != REFERENCE_NONE)
-        n = p->reference == REFERENCE_TOKENS ? (uint64_t)p->context * rank + 1 : 1;
-    uint64_t sums = n * n + n * hidden, products = has_directions(p, backward) ? hidden * hidden : 0, solving = sums;
-    bool weighs = p->codec == CODEC_ENTROPY && !backward; /* by products of gradients, which are measured too */
-    uint64_t directions = rank * hidden + eigen_numbers(hidden, rank);
-    if (weighs)
+    uint64_t n = backward ? 0 : features_of(p), hidden = (uint64_t)p->hidden;
+    return (struct sums){n * n + n * hidden, has_directions(p, backward) ? hidden * hidden : 0};
+}
+
+uint64_t plan_measured_memory(const struct profile *p, bool backward)
+{
+    struct sums sums = sums_of(p, backward);
+    return plan_state_bytes(p, backward) ? 8 * (sums.reference + sums.products) : 0;
+}
+
+uint64_t plan_solving_memory(const struct profile *p, bool backward)
+{
+    bool with_reference = !backward || weighs(p);
+    uint64_t hidden = (uint64_t)p->hidden, rank = (uint64_t)rank_of(p), n = with_reference ? features_of(p) : 0;
+    uint64_t products = sums_of(p, backward).products, numbers = n * n + n * hidden;
+    uint64_t directions = rank * hidden + eigen_numbers(hidden, rank), weight = weighs(p) ? products : 0;
+    if (weighs(p))
         directions = products + 2 * rank * hidden + larger(products, eigen_numbers(hidden, rank));
     if (products)
-        solving = products + larger(sums, larger(2 * n * hidden, directions));
-    return 8 * (sums + products + (weighs ? products : 0)) + (solves ? 8 * solving + 4 * n * hidden + plan_state_bytes(p, backward) : 0);
+        numbers = products + larger(weight + larger(numbers, 2 * n * hidden), directions);
+    return plan_state_bytes(p, backward) ? 8 * numbers + 4 * n * hidden + plan_made_bytes(p, backward) : 0;
+}
+
+static uint64_t owner_memory(const struct profile *p, bool backward, bool one_way)
+{
+    if (one_way && backward)
+        return 0;
+    return plan_measured_memory(p, backward) + (weighs(p) && !one_way ? plan_measured_memory(p, !backward) : 0) +
+           plan_solving_memory(p, backward);
 }
 
 static bool looks_at_tokens(const struct profile *p)
@@ -233,10 +265,11 @@ uint64_t plan_boundary_memory(const struct profile *p, const struct plan_stage *
     uint64_t sum = plan_table_memory(p);
     if (stage->stage > 0) {
         bool one_way = plan_is_one_way(p, stage->first_layer);
-        sum += plan_cut_memory(p, stage->in_flight, one_way) + (one_way ? 0 : plan_owner_memory(p, true, true));
+        sum += plan_cut_memory(p, stage->in_flight, one_way) + owner_memory(p, true, one_way);
     }
-    if (stage->stage + 1 < p->stages)
-        sum += plan_cut_memory(p, stage->in_flight, plan_is_one_way(p, stage->first_layer + stage->layers)) +
-               plan_owner_memory(p, false, true);
+    if (stage->stage + 1 < p->stages) {
+        bool one_way = plan_is_one_way(p, stage->first_layer + stage->layers);
+        sum += plan_cut_memory(p, stage->in_flight, one_way) + owner_memory(p, false, one_way);
+    }
     return sum;
 }

@@ -60,10 +60,10 @@ bool codec_has_bases(const struct codec_settings *settings, enum codec_way way)
     return kind->bases && (way == CODEC_FORWARD || !kind->spread);
 }
 
-int64_t codec_lines(const struct codec_settings *settings, enum codec_way way)
+int64_t codec_lines(const struct codec_settings *settings)
 {
     const struct codec_kind_row *kind = codec_kind_of(settings);
-    return codec_rank(settings) * (1 + (kind->weighs && way == CODEC_FORWARD)) + kind->spread;
+    return codec_rank(settings) * (1 + kind->weighs) + kind->spread;
 }
 
 int64_t codec_keep(const struct codec_settings *settings, double mask_rate)

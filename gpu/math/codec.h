@@ -74,9 +74,11 @@ int64_t codec_keep_most(const struct codec_settings *settings); /* of any rate *
 /* Exact bytes of one micro-batch, known beforehand. */
 size_t codec_bytes(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
 size_t codec_memory_bytes(const struct codec_settings *settings); /* that codec_new takes, of the device and staging of the host */
-/* Host memory of the owner of a tensor: what it has measured (fp64), and what codec_export takes while it runs. */
+/* Host memory of who measures a tensor: the sums (fp64), and what codec_export takes while it runs; and all that its owner needs, with
+ * the sums of the other way where it weighs by them. */
 size_t codec_measured_bytes(const struct codec_settings *settings, enum codec_way way);
 size_t codec_export_bytes(const struct codec_settings *settings, enum codec_way way);
+size_t codec_owner_bytes(const struct codec_settings *settings, enum codec_way way);
 
 /* x[rows,H] → out (codec_bytes long, host). */
 void codec_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out);
@@ -101,8 +103,11 @@ uint32_t codec_checksum(struct codec *codec, const struct codec_use *use);
  *
  * Of each part two versions are held: the newest and the one before; 0 is "nothing yet", always held. */
 bool codec_has_state(const struct codec_settings *settings, enum codec_way way);
-size_t codec_state_bytes(const struct codec_settings *settings, enum codec_way way); /* of one version; 0 = has none */
-/* Weighs errors of x by what its gradients say: who measures x measures what it gets of dx̂ too, and settles it first. */
+size_t codec_state_bytes(const struct codec_settings *settings, enum codec_way way); /* of one version, as it travels; 0 = has none */
+/* As codec_export makes it: the end that encodes needs more than travels, the rest of it is behind. */
+size_t codec_made_bytes(const struct codec_settings *settings, enum codec_way way);
+/* Weighs errors of one way by what the other says: who measures x measures what it gets of dx̂ too, and who measures dx̂ what it gets
+ * of x. It settles that first. */
 bool codec_weighs(const struct codec_settings *settings);
 /* Works only with statistics; without, the mask goes by zeros. */
 bool codec_needs_state(const struct codec_settings *settings);

@@ -8,7 +8,8 @@
  * Directions of activations are the principal ones of errors as the loss feels them: with W the second moment of the
  * gradients, an error e costs eᵀWe (gpu/math/statistics.h, weighing). The sender measures W of the gradients that it gets
  * back. That is worth as much again as the entropy coder: together they halve the loss through three cuts at 5 % of the
- * bytes (tests/ops/instant.c).
+ * bytes (tests/ops/instant.c). Gradients likewise, with W what the reference leaves of activations, as the receiver gets them:
+ * what a gradient changes is a weight, by its product with what comes along the same channels.
  *
  * A micro-batch has a fixed number of bytes; the step is what makes it fit. So a token gets as many bits as it is worth
  * beside its neighbours of the same message.
@@ -73,7 +74,7 @@ static void encode(struct codec *codec, const struct codec_use *use, enum codec_
     int64_t width = codec->settings.width, columns = part->columns;
     float *device = (float *)(void *)codec->block, *host = (float *)(void *)codec->staging;
     float *deviation = deviations(state->values, columns);
-    const float *projections = state->vectors + (way == CODEC_FORWARD ? codec_rank(&codec->settings) * width : 0);
+    const float *projections = state->vectors + codec_rank(&codec->settings) * width;
     codec->ops->matmul(codec->device, device, e, projections, use->rows, columns, width, width, width, columns, false, true,
                        false);
     codec->ops->copy_out(codec->device, host, device, (size_t)(use->rows * columns) * sizeof *host);

@@ -15,7 +15,7 @@ struct codec_kind_row {
     const char *name;
     bool bases;  /* needs directions, of both ways; without them it is dense */
     bool spread; /* forward alone, and what variance they leave in each channel: kept as factors, √value·vector */
-    bool weighs; /* forward they are those of errors as gradients weigh them, and projections are other rows than directions */
+    bool weighs; /* they are those of errors as the tensor of the other way weighs them; projections are other rows than directions */
     int64_t (*keep)(const struct codec_settings *settings, double mask_rate); /* NULL: always 0 */
     size_t (*memory)(const struct codec_settings *settings);                  /* device bytes it wants at codec->block */
     size_t (*row_bytes)(const struct codec_settings *settings, const struct codec_use *use, enum codec_way way);
@@ -85,7 +85,7 @@ size_t codec_aligned(size_t bytes); /* to whole 64-byte lines */
 int64_t codec_rank(const struct codec_settings *settings);
 bool codec_has_bases(const struct codec_settings *settings, enum codec_way way);
 /* Rows of H that a part with bases has: rank; one more with spread; as many again for projections. */
-int64_t codec_lines(const struct codec_settings *settings, enum codec_way way);
+int64_t codec_lines(const struct codec_settings *settings);
 const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings);
 /* Bytes of a token that one direction may use. */
 int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum codec_way way);

@@ -20,7 +20,7 @@
 #include "ssh/base/mem.h"
 
 #define RIDGE 1e-3      /* of the mean diagonal of FᵀF */
-#define WEIGHT_RIDGE 0.2 /* of the mean diagonal of GᵀG, where errors of activations are weighed by it */
+#define WEIGHT_RIDGE 0.2 /* of the mean diagonal of what errors are weighed by */
 #define SMALLEST 1e-9   /* eigenvalue, of the largest */
 
 /* Features without the one. */
@@ -59,31 +59,34 @@ static int64_t larger(int64_t one, int64_t other)
     return one > other ? one : other;
 }
 
-static bool weighs(const struct codec_settings *s, enum codec_way way)
-{
-    return codec_weighs(s) && way == CODEC_FORWARD;
-}
-
 size_t codec_measured_bytes(const struct codec_settings *s, enum codec_way way)
 {
     int64_t n = features_of(s, way), width = s->width;
     if (!codec_has_state(s, way))
         return 0;
-    int64_t products = codec_has_bases(s, way) ? 1 + weighs(s, way) : 0; /* the gradients' too */
-    return sizeof(double) * (size_t)(n * n + n * width + products * width * width);
+    int64_t products = codec_has_bases(s, way) ? width * width : 0;
+    return sizeof(double) * (size_t)(n * n + n * width + products);
 }
 
 size_t codec_export_bytes(const struct codec_settings *s, enum codec_way way)
 {
-    int64_t n = features_of(s, way), width = s->width, rank = codec_rank(s), most = n * n + n * width; /* solve_weights */
+    int64_t n = codec_weighs(s) ? codec_features(s) : features_of(s, way), width = s->width, rank = codec_rank(s);
+    int64_t most = n * n + n * width; /* solve_weights */
     int64_t directions = rank * width + statistics_eigen_numbers(width, rank), cells = width * width;
-    if (weighs(s, way)) /* the weight and projections beside them, or one matrix while it is applied */
+    if (codec_weighs(s)) /* the weight and projections beside them, or one matrix while it is applied */
         directions = cells + 2 * rank * width + larger(cells, statistics_eigen_numbers(width, rank));
     if (!codec_has_state(s, way))
         return 0;
-    if (codec_has_bases(s, way)) /* statistics_residual, put_directions; the covariance beside both */
-        most = cells + larger(most, larger(2 * n * width, directions));
-    return sizeof(double) * (size_t)most + sizeof(float) * (size_t)(n * width) + codec_state_bytes(s, way);
+    if (codec_has_bases(s, way)) /* statistics_residual, put_directions; the covariance beside both, and a weight */
+        most = cells + larger((codec_weighs(s) ? cells : 0) + larger(most, 2 * n * width), directions);
+    return sizeof(double) * (size_t)most + sizeof(float) * (size_t)(n * width) + codec_made_bytes(s, way);
+}
+
+size_t codec_owner_bytes(const struct codec_settings *s, enum codec_way way)
+{
+    enum codec_way other = way == CODEC_FORWARD ? CODEC_BACKWARD : CODEC_FORWARD;
+    size_t weights = codec_weighs(s) ? codec_measured_bytes(s, other) : 0;
+    return codec_has_state(s, way) ? codec_measured_bytes(s, way) + weights + codec_export_bytes(s, way) : 0;
 }
 
 void codec_moments_place(struct codec *codec, enum codec_way way, float *block)
@@ -322,18 +325,44 @@ static void put_spread(const struct codec_settings *s, const double *covariance,
     }
 }
 
-/* GᵀG and a ridge; I while nothing is known of gradients. */
-static double *new_weight(const struct codec_settings *s, const struct codec_moments *gradients)
+/* What the reference leaves of activations, from all that was settled of them, and that reference: weights[features, H]. */
+static int solve_residual(const struct codec *codec, float *weights, double *covariance)
 {
-    int64_t width = s->width;
-    double *weight = mem_array((size_t)(width * width), sizeof *weight), trace = 0;
-    for (int64_t i = 0; i < width && gradients->settled; i++)
-        trace += gradients->sum_products[i * width + i];
-    for (int64_t i = 0; i < width * width && trace > 0; i++)
-        weight[i] = gradients->sum_products[i] * (double)width / trace;
+    const struct codec_settings *s = &codec->settings;
+    const struct codec_moments *moments = &codec->part[CODEC_FORWARD].moments;
+    int64_t n = codec_features(s), cells = s->width * s->width;
+    int err = n ? solve_weights(s, moments, weights) : 0;
+    if (err || !covariance)
+        return err;
+    statistics_residual(covariance, moments->sum_products, moments->sum_ff, moments->sum_fx, weights, n, s->width);
+    for (int64_t i = 0; i < cells; i++)
+        covariance[i] /= moments->sum_rows;
+    return 0;
+}
+
+/* What errors of this way count: second moments of the other, of a mean diagonal of one, and a ridge; I while nothing is known. */
+static int put_weight(const struct codec *codec, enum codec_way way, double *weight)
+{
+    const struct codec_settings *s = &codec->settings;
+    enum codec_way other = way == CODEC_FORWARD ? CODEC_BACKWARD : CODEC_FORWARD;
+    const struct codec_moments *moments = &codec->part[other].moments;
+    int64_t width = s->width, cells = width * width;
+    float *reference = mem_array((size_t)(codec_features(s) * width) + 1, sizeof *reference);
+    double trace = 0;
+    int err = 0;
+    memset(weight, 0, (size_t)cells * sizeof *weight);
+    if (moments->settled && other == CODEC_FORWARD)
+        err = solve_residual(codec, reference, weight);
+    else if (moments->settled)
+        memcpy(weight, moments->sum_products, (size_t)cells * sizeof *weight);
+    mem_free(reference);
+    for (int64_t i = 0; i < width; i++)
+        trace += weight[i * width + i];
+    for (int64_t i = 0; i < cells && trace > 0; i++)
+        weight[i] *= (double)width / trace;
     for (int64_t i = 0; i < width; i++)
         weight[i * width + i] += trace > 0 ? WEIGHT_RIDGE : 1;
-    return weight;
+    return err;
 }
 
 /* Directions of a covariance, largest first; no eigenvalue below a small share of the largest. With `weight` (used up) those of errors
@@ -370,20 +399,25 @@ int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_
     const struct codec_moments *moments = &codec->part[way].moments;
     if (!codec_has_state(s, way) || !moments->settled)
         return ERR_ABSENT;
-    int64_t n = way == CODEC_FORWARD ? codec_features(s) : 0, cells = s->width * s->width;
+    int64_t n = features_of(s, way);
+    size_t cells = codec_has_bases(s, way) ? (size_t)(s->width * s->width) : 0;
     float *weights = mem_array((size_t)(n * s->width) + 1, sizeof *weights);
-    double *covariance = codec_has_bases(s, way) ? mem_array((size_t)cells, sizeof *covariance) : NULL;
-    uint8_t *out = mem_new(codec_state_bytes(s, way)), *at;
-    int err = n ? solve_weights(s, moments, weights) : 0;
-    at = err ? out : put_halves(out, weights, n * s->width);
-    if (!err && covariance) {
-        statistics_residual(covariance, moments->sum_products, moments->sum_ff, moments->sum_fx, weights, n, s->width);
-        for (int64_t i = 0; i < cells && way == CODEC_FORWARD; i++)
-            covariance[i] /= moments->sum_rows;
-        double *weight = weighs(s, way) ? new_weight(s, &codec->part[CODEC_BACKWARD].moments) : NULL;
-        err = put_directions(s, covariance, weight, at);
-        mem_free(weight);
+    double *covariance = cells ? mem_array(cells, sizeof *covariance) : NULL, *weight = NULL;
+    uint8_t *out = mem_new(codec_made_bytes(s, way)), *at = out;
+    int err = 0;
+    if (way == CODEC_FORWARD)
+        err = solve_residual(codec, weights, covariance);
+    else if (cells)
+        memcpy(covariance, moments->sum_products, cells * sizeof *covariance);
+    if (!err && codec_weighs(s)) {
+        weight = mem_array(cells, sizeof *weight);
+        err = put_weight(codec, way, weight);
     }
+    if (!err)
+        at = put_halves(out, weights, n * s->width);
+    if (!err && covariance)
+        err = put_directions(s, covariance, weight, at);
+    mem_free(weight);
     mem_free(weights);
     mem_free(covariance);
     if (err) {
@@ -391,7 +425,7 @@ int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_
         return ERR_ABSENT;
     }
     *state = out;
-    *bytes = codec_state_bytes(s, way);
+    *bytes = codec_made_bytes(s, way);
     return 0;
 }
 

@@ -22,7 +22,7 @@ static struct sizes sizes_of(const struct codec_settings *s, enum codec_way way)
     int64_t features = coded ? codec_features(s) : 0, all = way == CODEC_FORWARD ? codec_features(s) : 0;
     return (struct sizes){
         .values = bases ? codec_rank(s) : 0,
-        .vectors = bases ? codec_lines(s, way) * s->width : 0,
+        .vectors = bases ? codec_lines(s) * s->width : 0,
         .weights = features * s->width,
         .sum_ff = all * all,
         .sum_fx = all * s->width,

@@ -5,6 +5,7 @@
  *   with directions             eigenvalues [rank] fp32, falling; eigenvectors [rank, H] bf16
  *   with spread                 variance of each channel that they leave [H] bf16, not negative
  *
+ * Where the kind weighs, the end that encodes has projections [rank, H] bf16 behind that: who decodes has no use for them.
  * Both ends import the same bytes, so both use the very same numbers. Two versions of each part are held, because the
  * micro-batches of a step that is still under way need the one before.
  */
@@ -26,7 +27,7 @@ static int64_t weights_count(const struct codec_settings *s, enum codec_way way)
 
 static int64_t vectors_count(const struct codec_settings *s, enum codec_way way)
 {
-    return codec_has_bases(s, way) ? codec_lines(s, way) * s->width : 0;
+    return codec_has_bases(s, way) ? codec_lines(s) * s->width : 0;
 }
 
 bool codec_weighs(const struct codec_settings *settings)
@@ -44,12 +45,23 @@ bool codec_needs_state(const struct codec_settings *settings)
     return codec_kind_of(settings)->bases;
 }
 
+static size_t projection_bytes(const struct codec_settings *s)
+{
+    return codec_weighs(s) ? 2 * (size_t)(codec_rank(s) * s->width) : 0;
+}
+
 size_t codec_state_bytes(const struct codec_settings *s, enum codec_way way)
 {
     if (s->one_way && way == CODEC_BACKWARD)
         return 0;
     size_t values = codec_has_bases(s, way) ? 4 * (size_t)codec_rank(s) : 0;
-    return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s, way);
+    return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s, way) - (values ? projection_bytes(s) : 0);
+}
+
+size_t codec_made_bytes(const struct codec_settings *s, enum codec_way way)
+{
+    size_t state = codec_state_bytes(s, way);
+    return state ? state + projection_bytes(s) : 0;
 }
 
 /* ---- memory ---- */
@@ -215,7 +227,7 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
     if (!codec_has_state(s, way))
         return why_set(why, ERR_INVALID, "boundary %u: a codec state came, but with these settings there is none",
                        s->boundary);
-    if (bytes != codec_state_bytes(s, way))
+    if (bytes != codec_state_bytes(s, way) && bytes != codec_made_bytes(s, way))
         return why_set(why, ERR_INVALID,
                        "boundary %u: codec state version %u has %zu bytes, %zu are right for %lld channels",
                        s->boundary, version, bytes, codec_state_bytes(s, way), (long long)s->width);
@@ -232,7 +244,8 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
                            "boundary %u: eigenvalue %lld of version %u is %g after %g: not positive and falling",
                            s->boundary, (long long)i, version, (double)value, (double)before);
     }
-    if (!halves_are_finite(values + 4 * rank, codec_lines(s, way) * s->width, &where))
+    int64_t cells = (int64_t)(bytes - (size_t)(2 * weights + 4 * rank)) / 2;
+    if (!halves_are_finite(values + 4 * rank, cells, &where))
         return why_set(why, ERR_INVALID, "boundary %u: direction %lld of version %u is not finite", s->boundary,
                        (long long)(where / s->width % rank), version);
     const uint8_t *spread = values + 4 * rank + 2 * rank * s->width;
@@ -265,11 +278,12 @@ static void make_factors(const struct codec_settings *s, const float *eigenvalue
     mem_free(vectors);
 }
 
-/* `eigenvalues`: those by which vectors become factors; NULL: halves are what they are. */
-static void upload(struct codec *codec, float *to, const uint8_t *halves, int64_t count, const float *eigenvalues)
+/* to[count] from as many halves as there are, zeros for the rest. `eigenvalues`: those by which vectors become factors; NULL: halves
+ * are what they are. */
+static void upload(struct codec *codec, float *to, int64_t count, const uint8_t *halves, int64_t there, const float *eigenvalues)
 {
     float *values = mem_array((size_t)count, sizeof *values);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < there; i++)
         values[i] = half_to_float(half_get(halves + 2 * i));
     if (eigenvalues)
         make_factors(&codec->settings, eigenvalues, values);
@@ -292,12 +306,13 @@ int codec_import(struct codec *codec, enum codec_way way, uint32_t version, cons
     struct codec_version *oldest = &part->held[part->held[0].version <= part->held[1].version ? 0 : 1];
     int64_t weights = weights_count(s, way), rank = codec_rank(s);
     if (weights)
-        upload(codec, oldest->weights, state, weights, NULL);
+        upload(codec, oldest->weights, weights, state, weights, NULL);
     if (codec_has_bases(s, way)) {
         const uint8_t *values = state + 2 * weights;
         for (int64_t i = 0; i < rank; i++)
             oldest->values[i] = value_at(values, i);
-        upload(codec, oldest->vectors, values + 4 * rank, vectors_count(s, way), codec->kind->spread ? oldest->values : NULL);
+        upload(codec, oldest->vectors, vectors_count(s, way), values + 4 * rank,
+               (int64_t)(bytes - (size_t)(2 * weights + 4 * rank)) / 2, codec->kind->spread ? oldest->values : NULL);
     }
     oldest->version = version;
     return 0;

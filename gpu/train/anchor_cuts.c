@@ -53,7 +53,7 @@ size_t cuts_letter_bytes(const struct profile *profile)
 {
     struct codec_settings settings;
     shape_codec(profile, 0, &settings);
-    size_t both = codec_state_bytes(&settings, CODEC_FORWARD) + codec_state_bytes(&settings, CODEC_BACKWARD) + 512;
+    size_t both = codec_made_bytes(&settings, CODEC_FORWARD) + codec_made_bytes(&settings, CODEC_BACKWARD) + 512;
     return profile_anchor_measures(profile) ? 2 * (size_t)(profile->stages - 1) * both : 0;
 }
 
@@ -89,9 +89,7 @@ static int send_part(struct anchor *anchor, int cut, enum codec_way way, uint64_
     struct wire_statistics statistics = {.version = version, .boundary = (uint16_t)cut, .backward = way == CODEC_BACKWARD};
     uint8_t *state;
     size_t bytes;
-    int err = codec_settle(anchor->cuts[cut], way);
-    if (!err)
-        err = codec_export(anchor->cuts[cut], way, &state, &bytes);
+    int err = codec_export(anchor->cuts[cut], way, &state, &bytes);
     if (err)
         return err;
     statistics.body = (struct wire_bytes){state, (uint32_t)bytes};
@@ -111,9 +109,12 @@ int cuts_send(struct anchor *anchor, uint64_t version)
         bool one_way = layers_before(anchor, i) <= anchor->settings.profile.frozen;
         struct codec_settings settings;
         shape_codec(&anchor->settings.profile, i, &settings);
-        err = send_part(anchor, i, CODEC_FORWARD, version);
-        if (!err && !one_way && codec_has_state(&settings, CODEC_BACKWARD))
-            err = send_part(anchor, i, CODEC_BACKWARD, version);
+        bool backward = !one_way && codec_has_state(&settings, CODEC_BACKWARD);
+        err = codec_settle(anchor->cuts[i], CODEC_FORWARD);
+        if (!err && codec_has_state(&settings, CODEC_BACKWARD)) /* either may weigh by the other */
+            err = codec_settle(anchor->cuts[i], CODEC_BACKWARD);
+        err = err ? err : send_part(anchor, i, CODEC_FORWARD, version);
+        err = err || !backward ? err : send_part(anchor, i, CODEC_BACKWARD, version);
         if (!err && mail_orders(anchor->mail))
             err = ERR_GONE;
     }

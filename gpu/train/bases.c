@@ -125,6 +125,9 @@ int bases_put_statistics(struct bases *bases, const struct wire_statistics *stat
     if (i == bases->parts || version == 0 || version > UINT32_MAX)
         return why_set(why, ERR_INVALID, "statistics of boundary %u, version %" PRIu64 ": this stage awaits none such",
                        statistics->boundary, version);
+    if (body->bytes != codec_made_bytes(&bases->part[i].settings, way))
+        return why_set(why, ERR_INVALID, "statistics of boundary %u, version %" PRIu64 ": %u bytes came, %zu are right",
+                       statistics->boundary, version, body->bytes, codec_made_bytes(&bases->part[i].settings, way));
     int err = codec_check_state(&bases->part[i].settings, way, (uint32_t)version, body->data, body->bytes, why);
     if (err)
         return err;

@@ -106,8 +106,7 @@ static int load_boundary(struct compute *compute, bool down, struct boundary *bo
     boundary->settings.slots = compute->slots;
     boundary->settings.table = compute->table;
     enum codec_way own = down ? CODEC_FORWARD : CODEC_BACKWARD; /* of which this end measures */
-    compute->memory_bytes += codec_memory_bytes(&boundary->settings) + codec_measured_bytes(&boundary->settings, own) +
-                             codec_export_bytes(&boundary->settings, own);
+    compute->memory_bytes += codec_memory_bytes(&boundary->settings) + codec_owner_bytes(&boundary->settings, own);
     return codec_new(compute->ops, compute->device, &boundary->settings, &boundary->codec, why);
 }
 

@@ -179,6 +179,8 @@ static int decode_activations(struct compute *compute, const struct micro_batch 
     if (!err && codec_decode(compute->up.codec, &micro_batch->use, act->body.data + ids + planes, coded,
                              stage_input(compute->model, micro_batch->slot), &why) < 0)
         err = compute_halt(compute, compute->pass.step, "activations from %s: %s", peer, why.text);
+    if (!err)
+        measures_arrived(compute, micro_batch, stage_input(compute->model, micro_batch->slot));
     return err;
 }
 

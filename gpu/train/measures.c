@@ -45,7 +45,7 @@ size_t measures_letter_bytes(const struct profile *profile)
 {
     struct codec_settings settings;
     shape_codec(profile, 0, &settings);
-    size_t forward = codec_state_bytes(&settings, CODEC_FORWARD), backward = codec_state_bytes(&settings, CODEC_BACKWARD);
+    size_t forward = codec_made_bytes(&settings, CODEC_FORWARD), backward = codec_made_bytes(&settings, CODEC_BACKWARD);
     return forward > backward ? forward : backward;
 }
 
@@ -132,7 +132,13 @@ void measures_activations(struct compute *compute, const struct micro_batch *mic
         codec_measure(compute->down.codec, &micro_batch->use, x);
 }
 
-/* What errors of x cost, for a codec that weighs them: of the gradients as they come back. */
+/* By what errors are weighed, for a codec that does: activations and gradients as they come, decoded. */
+void measures_arrived(struct compute *compute, const struct micro_batch *micro_batch, const float *x)
+{
+    if (measures_here(&compute->up, CODEC_BACKWARD) && codec_weighs(&compute->up.settings) && step_measures(compute))
+        codec_measure(compute->up.codec, &micro_batch->use, x);
+}
+
 void measures_returned(struct compute *compute, const struct micro_batch *micro_batch, const float *dx)
 {
     if (measures_here(&compute->down, CODEC_FORWARD) && codec_weighs(&compute->down.settings) && step_measures(compute))
@@ -158,6 +164,11 @@ void measures_end(struct compute *compute)
 
 /* ---- from measurement to version ---- */
 
+static enum codec_way other_way(enum codec_way way)
+{
+    return way == CODEC_FORWARD ? CODEC_BACKWARD : CODEC_FORWARD;
+}
+
 static int halt_unusable(struct compute *compute, const struct boundary *side, enum codec_way way, uint32_t version)
 {
     return compute_halt(compute, compute->pass.step,
@@ -176,8 +187,8 @@ static int keep(struct compute *compute, struct boundary *side, enum codec_way w
         return 0;
     if (measures->count[way]) /* what is settled is still being looked at */
         work_wait(measures->waiting[way][measures->count[way] - 1].work);
-    if (way == CODEC_FORWARD && codec_weighs(&side->settings))
-        codec_settle(side->codec, CODEC_BACKWARD); /* absent: the weights stay as they are */
+    if (codec_weighs(&side->settings))
+        codec_settle(side->codec, other_way(way)); /* absent: the weights stay as they are */
     if (codec_settle(side->codec, way) < 0)
         return version == measures->calibrated ? 0 : halt_unusable(compute, side, way, version);
     BUG_IF(measures->count[way] == MEASURES_MOST);
@@ -190,8 +201,8 @@ static void forget(struct boundary *side, enum codec_way way)
 {
     if (side->codec)
         codec_forget(side->codec, way);
-    if (side->codec && way == CODEC_FORWARD && codec_weighs(&side->settings))
-        codec_forget(side->codec, CODEC_BACKWARD);
+    if (side->codec && codec_weighs(&side->settings))
+        codec_forget(side->codec, other_way(way));
 }
 
 int measures_settle(struct compute *compute)
@@ -260,10 +271,11 @@ static int ship(struct compute *compute, struct boundary *side, enum codec_way w
         BUG("own codec state: %s", why.text);
     if (entry->version == compute->measures.calibrated)
         tell_distance(compute, side, way);
+    size_t bytes = codec_state_bytes(&side->settings, way);
     struct wire_codec_state message = {.boundary = (uint16_t)side->settings.boundary,
                                        .version = entry->version,
-                                       .body = {work->state, (uint32_t)work->bytes}};
-    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, work->bytes,
+                                       .body = {work->state, (uint32_t)bytes}};
+    struct letter letter = compute_letter(WIRE_CODEC_STATE, &message, bytes,
                                           way == CODEC_FORWARD ? MAIL_DOWNSTREAM : MAIL_UPSTREAM, entry->version, 0);
     err = mail_send(compute->mail, &letter, &compute->pass.wait_ns[WAIT_SEND]);
     drop_first(&compute->measures, way, index + 1); /* nobody will name an older one any more */
@@ -309,7 +321,7 @@ void measures_adopt(struct compute *compute, const struct bases_set *set)
         struct codec *codec = compute->up.codec;
         if (!codec || compute->up.settings.boundary != part->settings.boundary)
             codec = compute->down.codec;
-        size_t bytes = codec_state_bytes(&part->settings, part->way);
+        size_t bytes = codec_made_bytes(&part->settings, part->way);
         if (set->version > codec_newest(codec) &&
             codec_import(codec, part->way, (uint32_t)set->version, set->states[i], bytes, &why) < 0)
             BUG("the loop thread let a bad state pass: %s", why.text);
@@ -388,6 +400,7 @@ static int restore_entry(struct compute *compute, enum codec_way way, const uint
     *at += sizeof saved;
     *left -= sizeof saved;
     if (saved.bytes > *left || saved.version > UINT32_MAX || !measures_here(side, way) ||
+        (saved.bytes && saved.bytes != codec_made_bytes(&side->settings, way)) ||
         (saved.bytes && codec_check_state(&side->settings, way, (uint32_t)saved.version, *at, saved.bytes, why) < 0))
         return ERR_INVALID;
     struct measures_work *work = mem_new(sizeof *work);

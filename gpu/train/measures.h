@@ -62,7 +62,8 @@ void measures_free(struct measures *measures);
 int measures_settle(struct compute *compute);       /* its stamp has come: the verdict on what is pending */
 int measures_ship_forward(struct compute *compute); /* ahead of the stamp: the version that it names */
 void measures_activations(struct compute *compute, const struct micro_batch *micro_batch, const float *x);
-void measures_returned(struct compute *compute, const struct micro_batch *micro_batch, const float *dx); /* decoded */
+void measures_arrived(struct compute *compute, const struct micro_batch *micro_batch, const float *x);   /* decoded */
+void measures_returned(struct compute *compute, const struct micro_batch *micro_batch, const float *dx);
 void measures_gradients(struct compute *compute, const struct micro_batch *micro_batch, const float *dx);
 int measures_ship_backward(struct compute *compute); /* ahead of the last gradient: the version that the next stamp will name */
 void measures_end(struct compute *compute);          /* all micro-batches are done: what was measured waits for its verdict */

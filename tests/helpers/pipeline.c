@@ -124,6 +124,13 @@ static size_t message_bytes(const struct pipeline *pipeline, const struct codec_
     return codec_bytes(&settings, use, way);
 }
 
+static bool weighs(const struct pipeline *pipeline)
+{
+    struct codec_settings settings;
+    shape_codec(&pipeline->profile, 0, &settings);
+    return codec_weighs(&settings);
+}
+
 /* All stages forward; the last one's summed loss. */
 static double run_forward(struct pipeline *pipeline, const struct codec_use *use, int64_t sequences, bool measure,
                           float scale)
@@ -138,6 +145,8 @@ static double run_forward(struct pipeline *pipeline, const struct codec_use *use
             codec_measure(pipeline->sender[i], use, x);
         codec_encode(pipeline->sender[i], use, x, pipeline->bytes);
         must(codec_decode(pipeline->receiver[i], use, pipeline->bytes, bytes, input, &why), &why);
+        if (measure && weighs(pipeline))
+            codec_measure(pipeline->receiver[i], use, input);
         BUG_IF(codec_checksum(pipeline->sender[i], use) != codec_checksum(pipeline->receiver[i], use));
         if (scale != 0)
             pipeline->forward_bytes += bytes;
@@ -157,7 +166,7 @@ static void run_backward(struct pipeline *pipeline, const struct codec_use *use,
             codec_measure_gradient(pipeline->receiver[i], use, dx);
         codec_encode_gradient(pipeline->receiver[i], use, dx, pipeline->bytes);
         must(codec_decode_gradient(pipeline->sender[i], use, pipeline->bytes, bytes, dy, &why), &why);
-        if (measure && pipeline->profile.codec == CODEC_ENTROPY)
+        if (measure && weighs(pipeline))
             codec_measure_gradient(pipeline->sender[i], use, dy);
         pipeline->backward_bytes += bytes;
         dx = stage_backward(pipeline->stage[i], 0, dy);
@@ -178,12 +187,10 @@ static void keep_statistics(struct pipeline *pipeline, uint32_t version, uint64_
             shape_codec(&pipeline->profile, i, &settings);
             if (!codec_has_state(&settings, (enum codec_way)way))
                 continue;
-            if (way == CODEC_FORWARD && codec_weighs(&settings)) {
-                if (applied)
-                    codec_settle(owner, CODEC_BACKWARD);
-                else
-                    codec_forget(owner, CODEC_BACKWARD);
-            }
+            if (codec_weighs(&settings) && applied)
+                codec_settle(owner, (enum codec_way)!way);
+            else if (codec_weighs(&settings))
+                codec_forget(owner, (enum codec_way)!way);
             if (applied)
                 BUG_IF(codec_settle(owner, (enum codec_way)way) != 0 ||
                        codec_export(owner, (enum codec_way)way, &state.state[i][way], &state.bytes[i][way]) != 0);
@@ -208,13 +215,15 @@ static void use_statistics(struct pipeline *pipeline, uint64_t step)
     struct pipeline_state *state = &pipeline->waiting[due - 1];
     for (int i = 0; i + 1 < pipeline->stages; i++)
         for (int way = 0; way < 2; way++) {
+            struct codec_settings settings;
+            shape_codec(&pipeline->profile, i, &settings);
             const uint8_t *bytes = state->state[i][way];
             size_t count = state->bytes[i][way];
             if (!bytes)
                 continue;
             must(codec_import(pipeline->sender[i], (enum codec_way)way, state->version, bytes, count, &why), &why);
             must(codec_import(pipeline->receiver[i], (enum codec_way)way, state->version, bytes, count, &why), &why);
-            pipeline->state_bytes += count;
+            pipeline->state_bytes += codec_state_bytes(&settings, (enum codec_way)way);
         }
     pipeline->codec_version = state->version;
     for (int i = 0; i < due; i++)
@@ -320,7 +329,7 @@ void pipeline_lend(const struct pipeline *from, struct pipeline *to)
         for (int way = 0; way < 2; way++) {
             struct codec_settings settings;
             shape_codec(&to->profile, i, &settings);
-            size_t bytes = codec_state_bytes(&settings, (enum codec_way)way);
+            size_t bytes = codec_made_bytes(&settings, (enum codec_way)way);
             BUG_IF(bytes > from->waiting[0].bytes[i][way]);
             if (!bytes)
                 continue;

@@ -89,7 +89,7 @@ static uint64_t codecs_of(const struct profile *p, const struct plan_stage *stag
         settings.one_way = stage->first_layer + (side ? stage->layers : 0) <= p->frozen;
         enum codec_way own = side ? CODEC_FORWARD : CODEC_BACKWARD;
         if (side ? stage->stage + 1 < p->stages : stage->stage > 0)
-            sum += codec_memory_bytes(&settings) + codec_measured_bytes(&settings, own) + codec_export_bytes(&settings, own);
+            sum += codec_memory_bytes(&settings) + codec_owner_bytes(&settings, own);
     }
     return sum;
 }
@@ -139,6 +139,7 @@ static void bytes(void **state)
             uint64_t row = plan_token_bytes(&p, way == CODEC_BACKWARD);
             assert_int_equal((uint64_t)use.rows * row, codec_bytes(&settings, &use, (enum codec_way)way));
             assert_int_equal(plan_state_bytes(&p, way == CODEC_BACKWARD), codec_state_bytes(&settings, (enum codec_way)way));
+            assert_int_equal(plan_made_bytes(&p, way == CODEC_BACKWARD), codec_made_bytes(&settings, (enum codec_way)way));
         }
         for (int one_way = 0; one_way < 2; one_way++) {
             settings.one_way = one_way;

@@ -56,8 +56,8 @@ bool plan_calibrates(const struct profile *p)
 
 int64_t plan_keep(const struct profile *p)
 {
-    int64_t dense = p->codec == CODEC_MASK ? p->hidden : 2 * p->hidden,
-        fewest = p->codec == CODEC_TOPK || p->codec == CODEC_HYBRID ? 4 : SCALE + 1;
+    int64_t dense = p->codec == CODEC_MASK ? p->hidden : 4 * p->hidden,
+        fewest = 2 * (p->codec == CODEC_TOPK || p->codec == CODEC_HYBRID ? 4 : SCALE + 1);
     if (p->codec == CODEC_DENSE)
         return 0;
     int64_t keep = (int64_t)floor((1 - p->mask_rate) * (double)dense + 0.5);
@@ -70,8 +70,7 @@ int64_t plan_keep(const struct profile *p)
 
 static int64_t budget_of(const struct profile *p, int64_t keep, bool backward)
 {
-    int64_t forward = (int64_t)floor(2 * (double)keep * p->forward_share + 0.5),
-        budget = backward ? 2 * keep - forward : forward;
+    int64_t forward = (int64_t)floor((double)keep * p->forward_share + 0.5), budget = backward ? keep - forward : forward;
     return budget > SCALE + 1 ? budget : SCALE + 1;
 }
 
@@ -104,7 +103,7 @@ static uint64_t topk_bytes(const struct profile *p, int64_t keep, bool backward)
         bits++;
     for (int64_t count = 1; count <= p->hidden; count++) {
         uint64_t v = plan_row_bytes(p->values, count), i = ((uint64_t)count * bits + 7) / 8;
-        if (count > 1 && 2 * v + i > 2 * (uint64_t)keep)
+        if (count > 1 && 2 * v + i > (uint64_t)keep)
             break;
         values = v;
         indices = i;

@@ -76,22 +76,22 @@ int64_t codec_keep_most(const struct codec_settings *settings)
 {
     if (!codec_kind_of(settings)->keep)
         return 0;
-    return settings->kind == CODEC_KIND_MASK ? settings->width : 2 * settings->width - 1;
+    return settings->kind == CODEC_KIND_MASK ? settings->width : 4 * settings->width - 1;
 }
 
 int64_t codec_keep_bytes(const struct codec_settings *settings, double mask_rate, int64_t least)
 {
-    int64_t dense = 2 * settings->width;
+    int64_t dense = 4 * settings->width;
     double keep = floor((1.0 - mask_rate) * (double)dense + 0.5);
     if (keep >= (double)dense)
         return 0;
-    return keep >= (double)least ? (int64_t)keep : least < dense ? least : 0;
+    return keep >= 2 * (double)least ? (int64_t)keep : 2 * least < dense ? 2 * least : 0;
 }
 
 /* Three bytes are a scale and one byte of codes. */
 int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum codec_way way)
 {
-    int64_t forward = (int64_t)floor(2 * (double)keep * settings->forward_share + 0.5), backward = 2 * keep - forward;
+    int64_t forward = (int64_t)floor((double)keep * settings->forward_share + 0.5), backward = keep - forward;
     int64_t budget = way == CODEC_FORWARD ? forward : backward;
     return budget > 3 ? budget : 3;
 }
@@ -121,6 +121,9 @@ static int check_statistics(const struct codec_settings *s, struct why *why)
         return why_set(why, ERR_INVALID, "boundary %u: a reference on %lld tokens of %lld kinds; 1 to 8 tokens are possible",
                        s->boundary, (long long)s->context, (long long)s->vocabulary);
     bool counts_bytes = codec_keep_most(s) > s->width;
+    if (codec_keep_most(s) > UINT16_MAX) /* it is stamped so */
+        return why_set(why, ERR_INVALID, "boundary %u: %lld channels a token; with the %s codec up to %d are possible", s->boundary,
+                       (long long)s->width, codec_kind_of(s)->name, (UINT16_MAX + 1) / 4);
     if (counts_bytes && !(s->forward_share > 0 && s->forward_share < 1))
         return why_set(why, ERR_INVALID, "boundary %u: a share of %g of the bytes forward; between 0 and 1 is possible",
                        s->boundary, s->forward_share);

@@ -46,8 +46,7 @@ struct codec_settings {
 };
 
 /* What one use needs: where in the run, and how much may travel. `keep` is what codec_keep says: channels of a token for
- * the mask, bytes
- * of a token (the mean of both directions) for the others; 0 means dense (evaluation, dense codec, no statistics yet). */
+ * the mask, bytes of a token, both ways together, for the others; 0 means dense (evaluation, dense codec, no statistics yet). */
 struct codec_use {
     uint64_t step;
     uint32_t micro_batch;
@@ -66,9 +65,8 @@ int codec_new(const struct ops *ops, struct device *device, const struct codec_s
               struct why *why);
 void codec_free(struct codec *codec);
 
-/* What a mask rate leaves: K = max(1, ⌊(1−p)·H + ½⌋) channels for the mask; ⌊(1−p)·2H + ½⌋ bytes a token for the others,
- * at least as
- * many as make a code, and 0 (dense) where that is not less than bf16; 0 for the dense codec. */
+/* What a mask rate leaves: K = max(1, ⌊(1−p)·H + ½⌋) channels for the mask; ⌊(1−p)·4H + ½⌋ bytes a token, there and back, for the
+ * others, at least as many as make a code, and 0 (dense) where that is not less than bf16; 0 for the dense codec. */
 int64_t codec_keep(const struct codec_settings *settings, double mask_rate);
 int64_t codec_keep_most(const struct codec_settings *settings); /* of any rate */
 /* Exact bytes of one micro-batch, known beforehand. */

@@ -90,7 +90,7 @@ const struct codec_kind_row *codec_kind_of(const struct codec_settings *settings
 /* Bytes of a token that one direction may use. */
 int64_t codec_budget(const struct codec_settings *settings, int64_t keep, enum codec_way way);
 int64_t codec_keep_bytes(const struct codec_settings *settings, double mask_rate,
-                         int64_t least); /* for kinds that count bytes */
+                         int64_t least); /* for kinds that count bytes; least: one way */
 
 /* ---- codec_reference.c ---- */
 /* Features of a position: those of its tokens and a one; just the one for the mean; none without a reference. */

@@ -34,7 +34,7 @@ static int64_t count_of(const struct codec_settings *s, const struct codec_use *
     int64_t low = 1, high = s->width;
     while (low < high) {
         int64_t count = (low + high + 1) / 2;
-        if (2 * value_bytes(s, use, count) + index_bytes(s, count) <= 2 * (size_t)use->keep)
+        if (2 * value_bytes(s, use, count) + index_bytes(s, count) <= (size_t)use->keep)
             low = count;
         else
             high = count - 1;

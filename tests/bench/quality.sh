@@ -14,6 +14,7 @@
 #   --rate R      learning rate (0.001)              --batches N  micro-batches of 2,048 tokens in a step (4)
 #   --every N     steps between snapshots (10)       --staleness N  to the first use of what comes of them (20)
 #   --threads N   compute threads of a process (1)   --cuts N     1, 3 or 5 of the model's six layers (3)
+#   --judge TEXT  test, or validation: as many windows of the text between those of the test, for whoever chooses settings
 #   --set SECTION.KEY=VALUE   one more setting, over what the rows say; may be given again
 #
 # A row is BASE[+anchor][+FILTER]: what crosses the cuts; statistics of the cuts by the anchor instead of live; gradients corrected by tikhonov,
@@ -27,10 +28,10 @@ set -eu
 O=${O:-build}
 case $O in /*) ;; *) O=$PWD/$O ;; esac
 data=$PWD/../shared/data
-steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1 cuts=3 more=
+steps=72 until=0 windows=768 seeds=1 rate=0.001 batches=4 every=10 staleness=20 threads=1 cuts=3 judge=test more=
 while [ $# -gt 0 ]; do
     case $1 in
-    --steps | --until | --windows | --seeds | --rate | --batches | --every | --staleness | --threads | --cuts) eval "${1#--}=\$2" ;;
+    --steps | --until | --windows | --seeds | --rate | --batches | --every | --staleness | --threads | --cuts | --judge) eval "${1#--}=\$2" ;;
     --set) more="$more $2" ;;
     *) break ;;
     esac
@@ -42,6 +43,7 @@ case $cuts in
 5) layers=1,1,1,1,1,1 frozen=5 letters='a b c d e f' ;;
 *) echo "--cuts $cuts: 1, 3 or 5"; exit 2 ;;
 esac
+case $judge in test | validation) ;; *) echo "--judge $judge: test or validation"; exit 2 ;; esac
 [ -e "$data/base-mild/model.safetensors" ] || { echo "no $data/base-mild: nothing to adapt"; exit 77; }
 folder=$(mktemp -d "${TMPDIR:-/tmp}/kedge-quality.XXXXXX")
 export XDG_STATE_HOME="$folder/state"
@@ -56,15 +58,18 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 
-# a.txt is what is trained on, b.txt what judges: the cut between both falls on the end of the file.
-python3 - "$data" "$folder" <<'PYTHON'
+# a.txt is what is trained on, b.txt what judges: the cut between both falls on the end of the file. Windows begin at the same places of it
+# whatever the text; turned by half the way from one to the next, all that is between them comes under them.
+python3 - "$data" "$folder" "$judge" "$windows" <<'PYTHON'
 import json, sys
-data, folder = sys.argv[1:]
+data, folder, judge, windows = sys.argv[1:]
 def text(name):
     rows = map(json.loads, open(f'{data}/{name}', encoding='utf-8'))
     return b''.join((r['question'] + '\n' + r['answer'] + '\n\n').encode() for r in rows)
 open(folder + '/a.txt', 'wb').write(text('gsm8k_train.jsonl')[1766626:])
-open(folder + '/b.txt', 'wb').write(text('gsm8k_test.jsonl'))
+judged = text('gsm8k_test.jsonl')
+turned = len(judged) // int(windows) // 2 if judge == 'validation' else 0
+open(folder + '/b.txt', 'wb').write(judged[turned:] + judged[:turned])
 PYTHON
 
 first='dense int8 int4 last mask mask-mmse mask-int4 mask-int4-mmse

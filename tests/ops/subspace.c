@@ -72,7 +72,7 @@ static int read_fixture(void **state)
     uint32_t *windows = mem_array((size_t)(rows + number("sequences")), sizeof *windows);
     for (int64_t i = 0; i < rows + number("sequences"); i++)
         windows[i] = (uint32_t)json_integer_value(json_array_get(json_object_get(fixture, "windows"), (size_t)i));
-    use = (struct codec_use){.step = 1, .rows = rows, .keep = number("keep"), .format_override = -1, .version = 1,
+    use = (struct codec_use){.step = 1, .rows = rows, .keep = 2 * number("keep"), .format_override = -1, .version = 1,
                              .windows = windows, .tokens = number("tokens")};
     return 0;
 }
@@ -219,7 +219,7 @@ static void more_bytes_are_less_error(void **unused)
         give_state(codec, other, CODEC_FORWARD, "x", 1);
         if (codec_has_state(&settings, CODEC_BACKWARD))
             give_state(codec, other, CODEC_BACKWARD, "g", 1);
-        for (use.keep = 4; use.keep < 24; use.keep += 4) {
+        for (use.keep = 8; use.keep < 48; use.keep += 8) {
             double error = passed(codec, &use, x, out, count);
             if (error > before + 1e-9)
                 fail_msg("kind %d: %lld bytes have an error of %g, fewer had %g", kinds[k], (long long)use.keep, error,
@@ -227,7 +227,7 @@ static void more_bytes_are_less_error(void **unused)
             before = error;
         }
         assert_true(kinds[k] == CODEC_KIND_PRINCIPAL || before < 0.01); /* two bits a coefficient are the end of that one */
-        use.keep = number("keep");
+        use.keep = 2 * number("keep");
         x[3] = NAN; /* news, and only for its own row */
         passed(codec, &use, x, out, count);
         bool news = false;
@@ -248,9 +248,15 @@ static void a_rate_is_bytes_of_a_token(void **unused)
 {
     (void)unused;
     assert_int_equal(codec_keep(&settings, 0), 0); /* dense */
-    assert_int_equal(codec_keep(&settings, 0.75), 6);
-    assert_int_equal(codec_keep(&settings, 0.999), 3); /* a scale and eight bits */
-    assert_int_equal(codec_keep_most(&settings), 2 * settings.width - 1);
+    assert_int_equal(codec_keep(&settings, 0.75), 12);
+    assert_int_equal(codec_keep(&settings, 0.999), 6); /* a scale and eight bits each way */
+    assert_int_equal(codec_keep_most(&settings), 4 * settings.width - 1);
+    struct codec_settings wide = settings; /* bytes are stamped in 16 bits */
+    struct codec *none;
+    struct why why = {0};
+    wide.width = 16385;
+    assert_int_equal(codec_new(cpu.ops, cpu.device, &wide, &none, &why), ERR_INVALID);
+    assert_non_null(strstr(why.text, "16384"));
     struct codec_use full = use;
     full.keep = codec_keep_most(&settings);
     assert_int_equal(codec_bytes(&settings, &full, CODEC_FORWARD),

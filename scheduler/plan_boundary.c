@@ -123,7 +123,8 @@ uint64_t plan_made_bytes(const struct profile *p, bool backward)
 {
     int64_t rank = rank_of(p), features = backward || p->codec == CODEC_DENSE ? 0 : (int64_t)features_of(p);
     int64_t directions = has_directions(p, backward) ? 4 * rank + 2 * lines_of(p, backward) * p->hidden : 0;
-    return (uint64_t)(2 * features * p->hidden + directions);
+    int64_t rows = features > 1 ? features - 1 : 0, one = features > 0; /* codec_weights_bytes */
+    return (uint64_t)(2 * one * p->hidden + (rows ? 2 * p->hidden + rows * (2 + p->hidden) : 0) + directions);
 }
 
 uint64_t plan_state_bytes(const struct profile *p, bool backward)

@@ -103,6 +103,13 @@ void codec_reference_add(struct codec *codec, const struct codec_use *use, float
 /* Where the reference is the same for all rows and nothing is projected: device [H]; NULL = zeros. */
 const float *codec_reference_row(const struct codec *codec, const struct codec_use *use);
 
+/* ---- codec_weights.c ---- */
+/* The reference [features, H] as it travels: out and in are so many bytes. */
+size_t codec_weights_bytes(const struct codec_settings *settings);
+void codec_weights_put(const struct codec_settings *settings, const float *weights, uint8_t *out);
+void codec_weights_get(const struct codec_settings *settings, const uint8_t *in, float *weights);
+bool codec_weights_check(const struct codec_settings *settings, const uint8_t *in, int64_t *channel); /* is it finite? where not? */
+
 /* ---- codec_state.c ---- */
 size_t codec_state_memory(const struct codec_settings *settings);
 int codec_state_new(struct codec *codec);

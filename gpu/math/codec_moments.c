@@ -283,8 +283,8 @@ int codec_settle(struct codec *codec, enum codec_way way)
 
 /* ---- solving ---- */
 
-/* B of the settled sums, as it will travel. */
-static int solve_weights(const struct codec_settings *s, const struct codec_moments *moments, float *weights)
+/* B of the settled sums: as it will travel, and the numbers that are made of that. */
+static int solve_weights(const struct codec_settings *s, const struct codec_moments *moments, uint8_t *out, float *weights)
 {
     int64_t n = codec_features(s), width = s->width;
     double *a = mem_array((size_t)(n * n), sizeof *a), *b = mem_array((size_t)(n * width), sizeof *b), trace = 0;
@@ -296,17 +296,14 @@ static int solve_weights(const struct codec_settings *s, const struct codec_mome
         a[i * n + i] += RIDGE * trace / (double)n;
     int err = statistics_solve(a, b, n, width);
     for (int64_t i = 0; i < n * width && !err; i++)
-        weights[i] = half_to_float(half_from_float((float)b[i]));
+        weights[i] = (float)b[i];
+    if (!err)
+        codec_weights_put(s, weights, out);
+    if (!err)
+        codec_weights_get(s, out, weights);
     mem_free(a);
     mem_free(b);
     return err;
-}
-
-static uint8_t *put_halves(uint8_t *out, const float *values, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        half_put(out + 2 * i, half_from_float(values[i]));
-    return out + 2 * count;
 }
 
 /* What of each channel's variance is not in the directions, as they travel. */
@@ -325,19 +322,20 @@ static void put_spread(const struct codec_settings *s, const double *covariance,
     }
 }
 
-/* What the reference leaves of activations, from all that was settled of them, and that reference: weights[features, H]. */
-static int solve_residual(const struct codec *codec, float *weights, double *covariance)
+/* Of all that was settled of activations: the reference as it will travel, and what it leaves (NULL: not asked for). */
+static int solve_residual(const struct codec *codec, uint8_t *reference, double *covariance)
 {
     const struct codec_settings *s = &codec->settings;
     const struct codec_moments *moments = &codec->part[CODEC_FORWARD].moments;
     int64_t n = codec_features(s), cells = s->width * s->width;
-    int err = n ? solve_weights(s, moments, weights) : 0;
-    if (err || !covariance)
-        return err;
-    statistics_residual(covariance, moments->sum_products, moments->sum_ff, moments->sum_fx, weights, n, s->width);
-    for (int64_t i = 0; i < cells; i++)
+    float *weights = mem_array((size_t)(n * s->width) + 1, sizeof *weights);
+    int err = n ? solve_weights(s, moments, reference, weights) : 0;
+    if (!err && covariance)
+        statistics_residual(covariance, moments->sum_products, moments->sum_ff, moments->sum_fx, weights, n, s->width);
+    for (int64_t i = 0; i < cells && !err && covariance; i++)
         covariance[i] /= moments->sum_rows;
-    return 0;
+    mem_free(weights);
+    return err;
 }
 
 /* What errors of this way count: second moments of the other, of a mean diagonal of one, and a ridge; I while nothing is known. */
@@ -347,7 +345,7 @@ static int put_weight(const struct codec *codec, enum codec_way way, double *wei
     enum codec_way other = way == CODEC_FORWARD ? CODEC_BACKWARD : CODEC_FORWARD;
     const struct codec_moments *moments = &codec->part[other].moments;
     int64_t width = s->width, cells = width * width;
-    float *reference = mem_array((size_t)(codec_features(s) * width) + 1, sizeof *reference);
+    uint8_t *reference = mem_new(codec_weights_bytes(s) + 1);
     double trace = 0;
     int err = 0;
     memset(weight, 0, (size_t)cells * sizeof *weight);
@@ -399,26 +397,21 @@ int codec_export(struct codec *codec, enum codec_way way, uint8_t **state, size_
     const struct codec_moments *moments = &codec->part[way].moments;
     if (!codec_has_state(s, way) || !moments->settled)
         return ERR_ABSENT;
-    int64_t n = features_of(s, way);
     size_t cells = codec_has_bases(s, way) ? (size_t)(s->width * s->width) : 0;
-    float *weights = mem_array((size_t)(n * s->width) + 1, sizeof *weights);
     double *covariance = cells ? mem_array(cells, sizeof *covariance) : NULL, *weight = NULL;
-    uint8_t *out = mem_new(codec_made_bytes(s, way)), *at = out;
+    uint8_t *out = mem_new(codec_made_bytes(s, way)), *directions = out + (way == CODEC_FORWARD ? codec_weights_bytes(s) : 0);
     int err = 0;
     if (way == CODEC_FORWARD)
-        err = solve_residual(codec, weights, covariance);
+        err = solve_residual(codec, out, covariance);
     else if (cells)
         memcpy(covariance, moments->sum_products, cells * sizeof *covariance);
     if (!err && codec_weighs(s)) {
         weight = mem_array(cells, sizeof *weight);
         err = put_weight(codec, way, weight);
     }
-    if (!err)
-        at = put_halves(out, weights, n * s->width);
     if (!err && covariance)
-        err = put_directions(s, covariance, weight, at);
+        err = put_directions(s, covariance, weight, directions);
     mem_free(weight);
-    mem_free(weights);
     mem_free(covariance);
     if (err) {
         mem_free(out);

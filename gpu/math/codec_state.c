@@ -1,7 +1,7 @@
 /*
  * The versioned state that codecs share. What travels of a part (codec_state_bytes long), little-endian:
  *
- *   forward, with a reference   weights [features, H] bf16
+ *   forward, with a reference   weights [features, H]: codec_weights.c
  *   with directions             eigenvalues [rank] fp32, falling; eigenvectors [rank, H] bf16
  *   with spread                 variance of each channel that they leave [H] bf16, not negative
  *
@@ -45,6 +45,11 @@ bool codec_needs_state(const struct codec_settings *settings)
     return codec_kind_of(settings)->bases;
 }
 
+static size_t weights_bytes(const struct codec_settings *s, enum codec_way way)
+{
+    return weights_count(s, way) ? codec_weights_bytes(s) : 0;
+}
+
 static size_t projection_bytes(const struct codec_settings *s)
 {
     return codec_weighs(s) ? 2 * (size_t)(codec_rank(s) * s->width) : 0;
@@ -55,7 +60,7 @@ size_t codec_state_bytes(const struct codec_settings *s, enum codec_way way)
     if (s->one_way && way == CODEC_BACKWARD)
         return 0;
     size_t values = codec_has_bases(s, way) ? 4 * (size_t)codec_rank(s) : 0;
-    return 2 * (size_t)weights_count(s, way) + values + 2 * (size_t)vectors_count(s, way) - (values ? projection_bytes(s) : 0);
+    return weights_bytes(s, way) + values + 2 * (size_t)vectors_count(s, way) - (values ? projection_bytes(s) : 0);
 }
 
 size_t codec_made_bytes(const struct codec_settings *s, enum codec_way way)
@@ -223,7 +228,8 @@ static float value_at(const uint8_t *values, int64_t i)
 int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32_t version, const uint8_t *state, size_t bytes,
                       struct why *why)
 {
-    int64_t weights = weights_count(s, way), rank = codec_rank(s), where = 0;
+    int64_t rank = codec_rank(s), where = 0;
+    size_t weights = weights_bytes(s, way);
     if (!codec_has_state(s, way))
         return why_set(why, ERR_INVALID, "boundary %u: a codec state came, but with these settings there is none",
                        s->boundary);
@@ -231,12 +237,12 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
         return why_set(why, ERR_INVALID,
                        "boundary %u: codec state version %u has %zu bytes, %zu are right for %lld channels",
                        s->boundary, version, bytes, codec_state_bytes(s, way), (long long)s->width);
-    if (!halves_are_finite(state, weights, &where))
+    if (weights && !codec_weights_check(s, state, &where))
         return why_set(why, ERR_INVALID, "boundary %u: the reference of version %u is not finite in channel %lld",
                        s->boundary, version, (long long)(where % s->width));
     if (!codec_has_bases(s, way))
         return 0;
-    const uint8_t *values = state + 2 * weights;
+    const uint8_t *values = state + weights;
     for (int64_t i = 0; i < rank; i++) {
         float value = value_at(values, i), before = i ? value_at(values, i - 1) : value;
         if (!(value > 0) || !isfinite(value) || value > before)
@@ -244,7 +250,7 @@ int codec_check_state(const struct codec_settings *s, enum codec_way way, uint32
                            "boundary %u: eigenvalue %lld of version %u is %g after %g: not positive and falling",
                            s->boundary, (long long)i, version, (double)value, (double)before);
     }
-    int64_t cells = (int64_t)(bytes - (size_t)(2 * weights + 4 * rank)) / 2;
+    int64_t cells = (int64_t)(bytes - weights - 4 * (size_t)rank) / 2;
     if (!halves_are_finite(values + 4 * rank, cells, &where))
         return why_set(why, ERR_INVALID, "boundary %u: direction %lld of version %u is not finite", s->boundary,
                        (long long)(where / s->width % rank), version);
@@ -278,6 +284,12 @@ static void make_factors(const struct codec_settings *s, const float *eigenvalue
     mem_free(vectors);
 }
 
+static void copy_in(struct codec *codec, float *to, const float *values, int64_t count)
+{
+    codec->ops->copy_in(codec->device, to, values, (size_t)count * sizeof *values);
+    codec->ops->finish(codec->device);
+}
+
 /* to[count] from as many halves as there are, zeros for the rest. `eigenvalues`: those by which vectors become factors; NULL: halves
  * are what they are. */
 static void upload(struct codec *codec, float *to, int64_t count, const uint8_t *halves, int64_t there, const float *eigenvalues)
@@ -287,8 +299,7 @@ static void upload(struct codec *codec, float *to, int64_t count, const uint8_t 
         values[i] = half_to_float(half_get(halves + 2 * i));
     if (eigenvalues)
         make_factors(&codec->settings, eigenvalues, values);
-    codec->ops->copy_in(codec->device, to, values, (size_t)count * sizeof *values);
-    codec->ops->finish(codec->device);
+    copy_in(codec, to, values, count);
     mem_free(values);
 }
 
@@ -304,15 +315,20 @@ int codec_import(struct codec *codec, enum codec_way way, uint32_t version, cons
     if (err)
         return err;
     struct codec_version *oldest = &part->held[part->held[0].version <= part->held[1].version ? 0 : 1];
-    int64_t weights = weights_count(s, way), rank = codec_rank(s);
-    if (weights)
-        upload(codec, oldest->weights, weights, state, weights, NULL);
+    int64_t count = weights_count(s, way), rank = codec_rank(s);
+    size_t weights = weights_bytes(s, way);
+    if (count) {
+        float *numbers = mem_array((size_t)count, sizeof *numbers);
+        codec_weights_get(s, state, numbers);
+        copy_in(codec, oldest->weights, numbers, count);
+        mem_free(numbers);
+    }
     if (codec_has_bases(s, way)) {
-        const uint8_t *values = state + 2 * weights;
+        const uint8_t *values = state + weights;
         for (int64_t i = 0; i < rank; i++)
             oldest->values[i] = value_at(values, i);
         upload(codec, oldest->vectors, vectors_count(s, way), values + 4 * rank,
-               (int64_t)(bytes - (size_t)(2 * weights + 4 * rank)) / 2, codec->kind->spread ? oldest->values : NULL);
+               (int64_t)(bytes - weights - 4 * (size_t)rank) / 2, codec->kind->spread ? oldest->values : NULL);
     }
     oldest->version = version;
     return 0;

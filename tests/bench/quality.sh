@@ -112,7 +112,7 @@ settings() {
     entropy) echo "boundary.codec=entropy boundary.forward_share=0.602 $tokens $early $coded" ;;
     entropy-lean) # small statistics, and what they cost taken off the codes: 1/17 of dense in all, in 72 steps
         echo "boundary.codec=entropy boundary.forward_share=0.65 boundary.reference=tokens boundary.context=3 boundary.rank=96" \
-            "boundary.calibrate=1 $early mask.rate=0.9475" ;;
+            "boundary.calibrate=1 $early mask.rate=0.9463" ;;
     subspace) echo "boundary.codec=subspace boundary.forward_share=0.602 $tokens $early $coded" ;;
     subspace-late) echo "boundary.codec=subspace boundary.forward_share=0.5 $tokens $late $coded" ;;
     *) return 1 ;;
@@ -201,7 +201,7 @@ cut = sum(sent - evaluation for lane, sent, evaluation, _ in roads if lane == 1)
 anchor = sum(sent for lane, sent, _, _ in roads if lane == 3)
 dense = sum(d for lane, _, _, d in roads if lane == 1)
 print(f'{row},{seed},{trained},{losses[0][0]:.4f},{losses[-1][0]:.4f},{cut / trained / int(tokens):.1f},{anchor / trained / int(tokens):.1f},'
-      f'{(cut + anchor) / dense:.4f},{seconds},{expected}', flush=True)
+      f'{(cut + anchor) / dense:.5f},{seconds},{expected}', flush=True)
 PYTHON
 }
 

@@ -136,10 +136,15 @@ static void state_is_that_of_the_fixture(void **unused)
     assert_int_equal(codec_settle(sender, CODEC_FORWARD), 0);
     assert_int_equal(codec_export(sender, CODEC_FORWARD, &state, &bytes), 0);
     float *got = mem_array((size_t)weights, sizeof *got), *values = mem_array((size_t)rank, sizeof *values);
-    for (int64_t i = 0; i < weights; i++)
-        got[i] = half_to_float(half_get(state + 2 * i));
+    const uint8_t *columns = state + 2 * rank, *rows = columns + 2 * rank; /* behind the row of the one */
+    int64_t last = weights / rank - 1;
+    for (int64_t i = 0; i < last * rank; i++)
+        got[i] = (float)(int8_t)rows[2 * last + i] * half_to_float(half_get(rows + 2 * (i / rank))) *
+                 half_to_float(half_get(columns + 2 * (i % rank)));
+    for (int64_t c = 0; c < rank; c++)
+        got[last * rank + c] = half_to_float(half_get(state + 2 * c));
     compare(got, "weights", 0);
-    memcpy(values, state + 2 * weights, (size_t)rank * sizeof *values);
+    memcpy(values, rows + 2 * last + last * rank, (size_t)rank * sizeof *values);
     compare(values, "values_forward", 0);
     mem_free(state);
     mem_free(x);
@@ -279,7 +284,7 @@ static void hostile_states_are_refused(void **unused)
     int64_t count, rank = settings.width;
     float *x = numbers("x", &count), *device = backend_tensor(&cpu, x, count);
     uint8_t *state;
-    size_t bytes, weights = 2 * (size_t)(settings.context * rank + 1) * (size_t)rank;
+    size_t bytes, features = (size_t)(settings.context * rank), weights = 4 * (size_t)rank + features * (size_t)(2 + rank);
     codec_measure(owner, &use, device);
     assert_int_equal(codec_settle(owner, CODEC_FORWARD), 0);
     assert_int_equal(codec_export(owner, CODEC_FORWARD, &state, &bytes), 0);

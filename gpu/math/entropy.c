@@ -13,7 +13,7 @@ enum { LOWEST = -5, CLASSES = 36, UNARY = 14, LEVELS = 3, SCALES = 64, ZERO_ROW 
 enum { FINE = 256, HALF = FINE / 2, STEP_MOST = 60 * FINE, SCALE_MOST = 4 * 120 };
 enum { FINEST = 14 * FINE }; /* the smallest step, below the largest deviation: levels stay far from what can be written */
 enum { HEAD = 4, LANE_HEAD = 5, BLOCK = 64, TRIES = 6 };
-#define DEAD 0.2     /* of a step, where a level is rare: it must earn its bits */
+#define DEAD 0.1     /* of a step, where a level is rare: it must earn its bits */
 #define MANY 16      /* levels in a deviation: from there on sums are integrals */
 #define ROW_BITS 4.5 /* about what a row's scale costs */
 

@@ -19,7 +19,7 @@
 #include "ssh/base/buf.h"
 #include "ssh/base/why.h"
 
-#define WIRE_VERSION 7
+#define WIRE_VERSION 8
 #define WIRE_RECORD " (record)" /* ends hello.program of a bridge that serves a journal: no scheduler lives */
 #define WIRE_NAME 64     /* longest name of a host, process, road or setting, with its NUL */
 #define WIRE_ADDRESS 128 /* longest HOST:PORT */

@@ -9,19 +9,16 @@
 #include "ssh/base/mem.h"
 
 /* Classes are half octaves of deviation / step, from 2^(LOWEST/2) on; what is below is not coded at all. */
-enum { LOWEST = -5, CLASSES = 36, UNARY = 14, LEVELS = 3, SCALES = 64, ZERO_ROW = 62, BAD_ROW = 63, ESCAPE = 20 };
+enum { LOWEST = -5, CLASSES = 36, UNARY = 14, SCALES = 64, ZERO_ROW = 62, BAD_ROW = 63, ESCAPE = 20 };
 enum { FINE = 256, HALF = FINE / 2, STEP_MOST = 60 * FINE, SCALE_MOST = 4 * 120 };
 enum { FINEST = 14 * FINE }; /* the smallest step, below the largest deviation: levels stay far from what can be written */
 enum { HEAD = 4, LANE_HEAD = 5, BLOCK = 64, TRIES = 6 };
-#define DEAD 0.1     /* of a step, where a level is rare: it must earn its bits */
 #define MANY 16      /* levels in a deviation: from there on sums are integrals */
 #define ROW_BITS 4.5 /* about what a row's scale costs */
 
 /* What a normal variable does in each class; begun once. */
 static struct {
     struct range_chance chances[CLASSES][UNARY];
-    float centroids[CLASSES][LEVELS]; /* of levels 1, 2, 3; those above lie as 3 does */
-    float rounding[CLASSES]; /* ½ less what is dead */
     double bits[CLASSES], errors[CLASSES]; /* errors: of deviation 1 */
 } normal;
 
@@ -34,14 +31,9 @@ static int plain_bits(int class)
 
 /* ---- of a normal variable ---- */
 
-static double dead(double ratio)
-{
-    return ratio < 1 ? DEAD : DEAD / ratio;
-}
-
 static double beyond(double level, double ratio) /* P(|z·ratio| would be coded as `level` or more) */
 {
-    return level < 1 ? 1 : erfc((level - 0.5 + dead(ratio)) / ratio / M_SQRT2);
+    return level < 1 ? 1 : erfc((level - 0.5) / ratio / M_SQRT2);
 }
 
 static double density(double x)
@@ -49,11 +41,10 @@ static double density(double x)
     return exp(-x * x / 2) / sqrt(2 * M_PI);
 }
 
-static double centroid(double level, double ratio)
+/* What is coded as `level` is in steps, on average, times the chance of it. */
+static double moment(double level, double ratio)
 {
-    double low = (level - 0.5 + dead(ratio)) / ratio, high = low + 1 / ratio;
-    double mass = (beyond(level, ratio) - beyond(level + 1, ratio)) / 2;
-    return mass > 1e-12 ? ratio * (density(low) - density(high)) / mass : level;
+    return 2 * ratio * (density((level - 0.5) / ratio) - density((level + 0.5) / ratio));
 }
 
 static void normal_chances(int class, double ratio)
@@ -68,13 +59,13 @@ static void normal_chances(int class, double ratio)
 
 static void normal_costs(int class, double ratio)
 {
-    double bits = 0, kept = 0; /* kept: what decoding to centroids takes off the error */
+    double bits = 0, kept = 0; /* kept: what decoding takes off the error */
     for (int level = 0; level < 8 + 8 * ratio && ratio < MANY; level++) {
-        double p = beyond(level, ratio) - beyond(level + 1, ratio), at = level ? centroid(level, ratio) : 0;
+        double p = beyond(level, ratio) - beyond(level + 1, ratio);
         if (p < 1e-12)
             continue;
         bits -= p * (log2(p) - (level > 0));
-        kept += p * at * at;
+        kept += level ? level * (2 * moment(level, ratio) - p * level) : 0;
     }
     normal.bits[class] = ratio < MANY ? bits : log2(ratio * sqrt(2 * M_PI * M_E));
     normal.errors[class] = ratio < MANY ? 1 - kept / (ratio * ratio) : 1 / (12 * ratio * ratio);
@@ -84,11 +75,8 @@ __attribute__((constructor)) static void normal_begin(void)
 {
     for (int class = 0; class < CLASSES; class++) {
         double ratio = exp2((class + LOWEST) / 2.0);
-        normal.rounding[class] = (float)(0.5 - dead(ratio));
         normal_chances(class, ratio);
         normal_costs(class, ratio);
-        for (int i = 0; i < LEVELS; i++)
-            normal.centroids[class][i] = (float)centroid(i + 1, ratio);
     }
 }
 
@@ -295,7 +283,7 @@ static void put_row(struct range_writer *writer, struct contexts *contexts, cons
         int64_t count = plan->count - begin < BLOCK ? plan->count - begin : BLOCK;
         for (int64_t i = 0; i < count; i++) {
             float steps = fabsf(y[begin + i]) * inverse, most = (float)(1 << ESCAPE);
-            int32_t level = (int32_t)((steps < most ? steps : most) + normal.rounding[plan->classes[begin + i]]);
+            int32_t level = (int32_t)((steps < most ? steps : most) + 0.5f);
             levels[i] = y[begin + i] < 0 ? -level : level;
         }
         for (int64_t i = 0; i < count; i++)
@@ -324,10 +312,7 @@ static void get_row(struct range_reader *reader, struct contexts *contexts, cons
                     float *y)
 {
     for (int64_t i = 0; i < count; i++) {
-        int32_t level = get_level(reader, contexts, classes[i]), magnitude = level < 0 ? -level : level;
-        int near = magnitude < LEVELS ? magnitude : LEVELS;
-        float at = magnitude ? normal.centroids[classes[i]][near - 1] + (float)(magnitude - near) : 0;
-        y[i] = (level < 0 ? -at : at) * length;
+        y[i] = (float)get_level(reader, contexts, classes[i]) * length;
     }
 }
 

@@ -5,7 +5,10 @@
  * whole message into the room it has.
  *
  *   t_r     root mean square of the row's whitened coefficients y/σ, to a quarter of an octave
- *   q       sign(y)·⌊|y| / (Δ·t_r) + ½ − DEAD⌋          ŷ = sign(q)·centroid·Δ·t_r
+ *   q       y / (Δ·t_r), rounded                          ŷ = q·Δ·t_r
+ *
+ * Neither a dead zone nor a shift of levels towards zero: both make the mean square error smaller and what is trained through the code
+ * worse (man/kedge-design.7). What is expected of a value is not one of its kind: it is too small.
  *
  * Columns of like σ/Δ (to half an octave) share the chances of their magnitudes; these begin as those of a normal variable
  * and follow what comes (Malvar, Fast Adaptive Encoder for Bi-Level Images, on binary chances; Martin, Range encoding,

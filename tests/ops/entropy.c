@@ -67,8 +67,8 @@ static double error_of(const float *decoded, int rows)
     return sum / rows;
 }
 
-/* Of a normal source no code is better than the bound; a scalar one with entropy coding is within 1.53 dB of it, at few bits within
- * less; scales and learning cost the rest. */
+/* Of a normal source no code is better than the bound; plain rounding with entropy coding is 1.53 dB above it; scales and learning cost
+ * the rest. */
 static void the_error_is_near_the_bound(void **state)
 {
     (void)state;
@@ -88,7 +88,7 @@ static void the_error_is_near_the_bound(void **state)
         if (getenv("SHOW"))
             printf("%4d bits: %.2f dB above the bound, %.2f expected, %.3f filled, %lld columns\n", bits, 10 * log10(error / bound),
                    10 * log10(expected / bound), (double)filled / (double)bytes, (long long)entropy_told(message, bytes));
-        assert_true(error >= bound && error < exp10(bits > 200 ? 0.21 : 0.13) * bound);
+        assert_true(error >= bound && error < exp10(bits > 200 ? 0.27 : 0.2) * bound);
         assert_true(fabs(log10(expected / error)) < 0.05);
         assert_true((double)filled > 0.97 * (double)bytes);
         mem_free(message);

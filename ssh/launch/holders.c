@@ -30,23 +30,35 @@ static ssize_t read_proc(const char *path, char *out, size_t size)
     return (ssize_t)used;
 }
 
-uint64_t holders_start_of(pid_t pid)
+/* Fields of /proc/PID/stat, counted from one (proc(5)). */
+enum { WAITS = 1000, ASKED_AGAIN = 10 }; /* WAITS: a millisecond each */
+enum { STATE = 3, START_TIME = 22, ENVIRONMENT_END = 51 };
+
+/* Of a process that lives; false for others. */
+static bool read_field(pid_t pid, int number, uint64_t *value)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
     if (pid <= 0 || read_proc(path, text, sizeof text) <= 0)
-        return 0;
+        return false;
     char *field = strrchr(text, ')'); /* the name may hold spaces and brackets */
     if (!field || !field[1] || field[2] == 'Z' || field[2] == 'X')
-        return 0;
-    field += 2; /* field 3, the state */
-    for (int number = 3; number < 22; number++) {
+        return false;
+    field += 2;
+    for (int at = STATE; at < number; at++) {
         field = strchr(field, ' ');
         if (!field)
-            return 0;
+            return false;
         field++;
     }
-    return strtoull(field, NULL, 10);
+    *value = strtoull(field, NULL, 10);
+    return true;
+}
+
+uint64_t holders_start_of(pid_t pid)
+{
+    uint64_t start;
+    return read_field(pid, START_TIME, &start) ? start : 0;
 }
 
 bool holders_live(const struct holder *holder)
@@ -115,18 +127,24 @@ static size_t from_locks(const char *folder, uint64_t run_id, struct holder *hol
     return count;
 }
 
-/* While a process changes its program the kernel shows it without environment for a moment: such a one, other than a kernel
- * thread (which has no program), is asked again. */
+/* While a process changes its program the kernel shows it without environment, nor a place for one, for as long as that takes it: such
+ * a one, other than a kernel thread (which has no program), is asked again. So is one that has a place: the change may have come
+ * between opening and reading. */
 static ssize_t read_environment(pid_t pid, char *out, size_t size)
 {
     char path[64], program[64], target[2];
     ssize_t bytes = 0;
+    uint64_t end;
     snprintf(path, sizeof path, "/proc/%ld/environ", (long)pid);
     snprintf(program, sizeof program, "/proc/%ld/exe", (long)pid);
-    for (int asked = 0; asked < 10 && (bytes = read_proc(path, out, size)) == 0; asked++) {
-        if (readlink(program, target, sizeof target) < 0)
+    for (int waits = 0, others = 0; waits < WAITS && others < ASKED_AGAIN && (bytes = read_proc(path, out, size)) == 0;) {
+        bool changes = read_field(pid, ENVIRONMENT_END, &end) && end == 0;
+        if (changes && readlink(program, target, sizeof target) < 0)
             break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (changes)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        waits += changes;
+        others += !changes;
     }
     return bytes;
 }

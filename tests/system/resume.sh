@@ -14,8 +14,8 @@ curve() {
 }
 sets_of() { for set in "$(run_folder "$1")"/checkpoint/*/manifest.json; do basename "$(dirname "$set")"; done | sort -n; }
 has_set() { [ "$(sets_of "$1" | tail -n 1)" -ge "$2" ] 2>/dev/null; }
-kill_all() { # PID…
-    victims=$*
+kill_all() {
+    victims=$(pids_of "$1")
     for pid in $victims; do kill -9 "$pid" 2>/dev/null; done
     for pid in $victims; do wait_for 20 gone "$pid" || fail "$pid does not go"; done
 }
@@ -32,9 +32,8 @@ check() {
 
     set_key "$TMP/$name.ini" checkpoint.every 20
     kedge run "$TMP/$name.ini" --detach >"$TMP/out" 2>&1 || fail "$name with sets: $(cat "$TMP/out")"
-    processes=$(pids_of "$name") # asked for now: it takes as long as many steps do
     wait_for 120 has_set "$name" 20 || fail "$name writes no set: $(kedge status "$name")"
-    kill_all $processes
+    kill_all "$name"
     at=$(sets_of "$name" | tail -n 1)
     [ "$at" -lt 300 ] || fail "$name was through before it was killed"
     kedge run "$TMP/$name.ini" --resume --headless >"$TMP/out" 2>&1 || fail "$name does not go on: $(cat "$TMP/out")"
@@ -91,7 +90,7 @@ kedge run "$TMP/coded.ini" --resume=280 --detach >"$TMP/out" 2>&1 || fail "from 
 wait_for 60 step_reached coded 282 || fail "does not train: $(kedge status coded)"
 kedge set coded mask.rate=0.7 >"$TMP/out" 2>&1 || fail "set: $(cat "$TMP/out")"
 kedge checkpoint coded >"$TMP/out" 2>&1 || fail "checkpoint: $(cat "$TMP/out")"
-kill_all $(pids_of coded)
+kill_all coded
 kedge run "$TMP/coded.ini" --resume --detach >"$TMP/out" 2>&1 || fail "goes on once more: $(cat "$TMP/out")"
 grep -q '^mask.rate = 0.7, as it was set' "$TMP/out" || fail "says $(cat "$TMP/out")"
 [ "$(kedge get coded mask.rate)" = 0.7 ] || fail "mask.rate is $(kedge get coded mask.rate)"

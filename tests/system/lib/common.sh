@@ -112,11 +112,11 @@ pids_of() {
     folder=$(run_folder "$1")
     [ -e "$folder/run.id" ] || return 0
     id=$(cat "$folder/run.id")
-    for environment in /proc/[0-9]*/environ; do
+    for environment in $(grep -lsxz "KEDGE_RUN=$id" /proc/[0-9]*/environ); do # one program for all: they train meanwhile
         pid=${environment#/proc/}
         pid=${pid%/environ}
         [ "$pid" != $$ ] || continue
-        tr '\0' '\n' <"$environment" 2>/dev/null | grep -qx "KEDGE_RUN=$id" && lives "$pid" && echo "$pid"
+        lives "$pid" && echo "$pid"
     done 2>/dev/null
     return 0
 }

@@ -257,7 +257,11 @@ static void must_be_right(const struct codec *codec, const struct codec_use *use
 void codec_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
 {
     must_be_right(codec, use, true, true);
-    kind_in_use(&codec->settings, use)->encode(codec, use, x, out);
+    const struct codec_kind_row *kind = kind_in_use(&codec->settings, use);
+    if (kind->encode_rest)
+        kind->encode_rest(codec, use, CODEC_FORWARD, codec_reference_residual(codec, use, x), out);
+    else
+        kind->encode(codec, use, x, out);
     codec->ops->finish(codec->device);
 }
 
@@ -271,8 +275,13 @@ int codec_decode(struct codec *codec, const struct codec_use *use, const uint8_t
         err = check_windows(codec, use, why);
     if (err == 0)
         err = check_bytes(codec, use, CODEC_FORWARD, count, why);
-    if (err == 0)
-        kind_in_use(&codec->settings, use)->decode(codec, use, bytes, x);
+    const struct codec_kind_row *kind = kind_in_use(&codec->settings, use);
+    if (err == 0 && kind->decode_rest) {
+        kind->decode_rest(codec, use, CODEC_FORWARD, bytes, x);
+        codec_reference_add(codec, use, x);
+    } else if (err == 0) {
+        kind->decode(codec, use, bytes, x);
+    }
     return err;
 }
 
@@ -287,7 +296,11 @@ void codec_encode_gradient(struct codec *codec, const struct codec_use *use, con
     must_be_right(codec, use, gradient_needs_version(codec), false);
     if (codec->settings.one_way)
         return;
-    kind_in_use(&codec->settings, use)->encode_gradient(codec, use, dx, out);
+    const struct codec_kind_row *kind = kind_in_use(&codec->settings, use);
+    if (kind->encode_rest)
+        kind->encode_rest(codec, use, CODEC_BACKWARD, dx, out);
+    else
+        kind->encode_gradient(codec, use, dx, out);
     codec->ops->finish(codec->device);
 }
 
@@ -299,8 +312,11 @@ int codec_decode_gradient(struct codec *codec, const struct codec_use *use, cons
         err = check_version(codec, use, why);
     if (err == 0)
         err = check_bytes(codec, use, CODEC_BACKWARD, count, why);
-    if (err == 0 && !codec->settings.one_way)
-        kind_in_use(&codec->settings, use)->decode_gradient(codec, use, bytes, dx);
+    const struct codec_kind_row *kind = kind_in_use(&codec->settings, use);
+    if (err == 0 && !codec->settings.one_way && kind->decode_rest)
+        kind->decode_rest(codec, use, CODEC_BACKWARD, bytes, dx);
+    else if (err == 0 && !codec->settings.one_way)
+        kind->decode_gradient(codec, use, bytes, dx);
     return err;
 }
 

@@ -99,27 +99,6 @@ static void decode(struct codec *codec, const struct codec_use *use, enum codec_
     mem_free(deviation);
 }
 
-static void entropy_encode_activations(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
-{
-    encode(codec, use, CODEC_FORWARD, codec_reference_residual(codec, use, x), out);
-}
-
-static void entropy_decode_activations(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *x)
-{
-    decode(codec, use, CODEC_FORWARD, bytes, x);
-    codec_reference_add(codec, use, x);
-}
-
-static void entropy_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
-{
-    encode(codec, use, CODEC_BACKWARD, dx, out);
-}
-
-static void entropy_decode_gradient(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *dx)
-{
-    decode(codec, use, CODEC_BACKWARD, bytes, dx);
-}
-
 const struct codec_kind_row codec_entropy = {
     .name = "entropy",
     .bases = true,
@@ -128,10 +107,8 @@ const struct codec_kind_row codec_entropy = {
     .memory = entropy_memory,
     .staging = entropy_memory,
     .row_bytes = entropy_row_bytes,
-    .encode = entropy_encode_activations,
-    .decode = entropy_decode_activations,
-    .encode_gradient = entropy_encode_gradient,
-    .decode_gradient = entropy_decode_gradient,
+    .encode_rest = encode,
+    .decode_rest = decode,
     .deal = entropy_deal,
     .error = expected_error,
 };

@@ -141,36 +141,13 @@ static void decode(struct codec *codec, const struct codec_use *use, enum codec_
     ops->add(codec->device, out, rest, use->rows * s->width);
 }
 
-static void hybrid_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
-{
-    encode(codec, use, CODEC_FORWARD, codec_reference_residual(codec, use, x), out);
-}
-
-static void hybrid_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *x)
-{
-    decode(codec, use, CODEC_FORWARD, bytes, x);
-    codec_reference_add(codec, use, x);
-}
-
-static void hybrid_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
-{
-    encode(codec, use, CODEC_BACKWARD, dx, out);
-}
-
-static void hybrid_decode_gradient(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *dx)
-{
-    decode(codec, use, CODEC_BACKWARD, bytes, dx);
-}
-
 const struct codec_kind_row codec_hybrid = {
     .name = "hybrid",
     .bases = true,
     .keep = hybrid_keep,
     .memory = hybrid_memory,
     .row_bytes = hybrid_row_bytes,
-    .encode = hybrid_encode,
-    .decode = hybrid_decode,
-    .encode_gradient = hybrid_encode_gradient,
-    .decode_gradient = hybrid_decode_gradient,
+    .encode_rest = encode,
+    .decode_rest = decode,
     .deal = hybrid_deal,
 };

@@ -23,6 +23,9 @@ struct codec_kind_row {
     void (*decode)(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *x);
     void (*encode_gradient)(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out);
     void (*decode_gradient)(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *dx);
+    /* Instead of these four, where both ways are alike: of what the reference leaves of activations, and of gradients, e[rows, H]. */
+    void (*encode_rest)(struct codec *codec, const struct codec_use *use, enum codec_way way, const float *e, uint8_t *out);
+    void (*decode_rest)(struct codec *codec, const struct codec_use *use, enum codec_way way, const uint8_t *bytes, float *e);
     size_t (*staging)(const struct codec_settings *settings); /* host bytes at codec->staging; NULL: none */
     uint32_t (*checksum)(struct codec *codec, const struct codec_use *use);
     /* How many directions get how many bits (bases only): bits[count], falling; returns the sum. */

@@ -91,37 +91,14 @@ static void decode(struct codec *codec, const struct codec_use *use, enum codec_
                        use->rows, width, part->columns, part->columns, width, width, false, false, false);
 }
 
-static void subspace_encode(struct codec *codec, const struct codec_use *use, const float *x, uint8_t *out)
-{
-    encode(codec, use, CODEC_FORWARD, codec_reference_residual(codec, use, x), out);
-}
-
-static void subspace_decode(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *x)
-{
-    decode(codec, use, CODEC_FORWARD, bytes, x);
-    codec_reference_add(codec, use, x);
-}
-
-static void subspace_encode_gradient(struct codec *codec, const struct codec_use *use, const float *dx, uint8_t *out)
-{
-    encode(codec, use, CODEC_BACKWARD, dx, out);
-}
-
-static void subspace_decode_gradient(struct codec *codec, const struct codec_use *use, const uint8_t *bytes, float *dx)
-{
-    decode(codec, use, CODEC_BACKWARD, bytes, dx);
-}
-
 const struct codec_kind_row codec_subspace = {
     .name = "subspace",
     .bases = true,
     .keep = subspace_keep,
     .memory = subspace_memory,
     .row_bytes = subspace_row_bytes,
-    .encode = subspace_encode,
-    .decode = subspace_decode,
-    .encode_gradient = subspace_encode_gradient,
-    .decode_gradient = subspace_decode_gradient,
+    .encode_rest = encode,
+    .decode_rest = decode,
     .deal = subspace_deal,
 };
 
@@ -131,9 +108,7 @@ const struct codec_kind_row codec_principal = {
     .keep = subspace_keep,
     .memory = subspace_memory,
     .row_bytes = principal_row_bytes,
-    .encode = subspace_encode,
-    .decode = subspace_decode,
-    .encode_gradient = subspace_encode_gradient,
-    .decode_gradient = subspace_decode_gradient,
+    .encode_rest = encode,
+    .decode_rest = decode,
     .deal = principal_deal,
 };

@@ -4,14 +4,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "profiles/timeouts.h"
 #include "ssh/base/clock.h"
-#include "ssh/base/file.h"
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
+#include "ssh/launch/delivery.h"
 #include "ssh/launch/needed.h"
 #include "ssh/launch/push.h"
 #include "ssh/launch/room.h"
@@ -291,10 +290,9 @@ static const struct parcel *parcel_of(const struct remote *remote, int index)
     return parcels[index];
 }
 
-/* D/programs/ID */
 static char *parcel_folder(const struct remote *remote, int index)
 {
-    return mem_format("%s/%s/%s", remote->facts.data, room_place((enum part)index), parcel_of(remote, index)->id);
+    return delivery_place(remote->facts.data, (enum part)index, parcel_of(remote, index));
 }
 
 static void on_push_progress(struct push *push, const char *text, void *arg)
@@ -378,93 +376,6 @@ static void look_for_room(struct remote *remote)
 
 /* ---- delivering ---- */
 
-/* "NAME MODE BYTES\n" and the bytes. */
-static int put_file(const struct remote *remote, struct buf *out, const char *name, struct why *why)
-{
-    char *path = mem_format("%s/%s", remote->folder, name);
-    uint8_t *bytes;
-    size_t count;
-    int err = file_read(path, (size_t)1 << 20, &bytes, &count, why);
-    if (!err) {
-        buf_format(out, "%zu %s\n", count, name);
-        if (buf_put(out, bytes, count) != 0)
-            err = why_set(why, ERR_FULL, "%s is too long to be delivered", path);
-        explicit_bzero(bytes, count);
-        mem_free(bytes);
-    }
-    mem_free(path);
-    return err;
-}
-
-static int put_host_file(const struct remote *remote, struct buf *out, const char *name, const char *ending, struct why *why)
-{
-    char *file = mem_format("creds/%s%s", name, ending);
-    int err = put_file(remote, out, file, why);
-    mem_free(file);
-    return err;
-}
-
-static void put_path(const struct remote *remote, struct buf *lines, enum part part, const char *setting, const char *behind)
-{
-    const struct parcel *parcel = parcel_of(remote, (int)part);
-    if (!parcel || !parcel->count)
-        return;
-    char *folder = parcel_folder(remote, (int)part);
-    buf_format(lines, "%s=%s%s\n", setting, folder, behind);
-    mem_free(folder);
-}
-
-/* Where the host keeps what the profile names. */
-static void put_paths(const struct remote *remote, struct buf *out)
-{
-    struct buf lines;
-    buf_init(&lines, 8192);
-    put_path(remote, &lines, PART_TEXT, "data.path", remote->text_value + 1); /* "@/…" */
-    put_path(remote, &lines, PART_CHECKPOINT, "model.path", "");
-    put_path(remote, &lines, PART_ADAPTER, "lora.path", "");
-    buf_format(out, "%zu paths@%s\n", buf_used(&lines), host_name(remote));
-    if (buf_used(&lines))
-        buf_put(out, buf_peek(&lines), buf_used(&lines));
-    buf_clear(&lines);
-}
-
-/* Does the run go on from a set? (prepare.h) */
-static bool resumes(const struct remote *remote)
-{
-    char *path = mem_format("%s/resume", remote->folder);
-    bool is_there = access(path, F_OK) == 0;
-    mem_free(path);
-    return is_there;
-}
-
-static int collect(const struct remote *remote, struct buf *out, struct why *why)
-{
-    bool plain = remote->settings.profile->security == SECURITY_PLAIN;
-    int err = put_file(remote, out, "run.id", why);
-    if (!err && !plain)
-        err = put_file(remote, out, "creds/ca.pem", why);
-    if (!err && !plain && remote->settings.agent)
-        err = put_host_file(remote, out, host_name(remote), ".pem", why);
-    if (!err && !plain && remote->settings.agent)
-        err = put_host_file(remote, out, host_name(remote), ".key", why);
-    if (!err && !plain && remote->settings.head)
-        err = put_host_file(remote, out, "kedged", ".pem", why);
-    if (!err && !plain && remote->settings.head)
-        err = put_host_file(remote, out, "kedged", ".key", why);
-    if (!err && remote->settings.head)
-        err = put_file(remote, out, "run.ini", why);
-    if (!err && remote->settings.head && resumes(remote))
-        err = put_file(remote, out, "resume", why);
-    if (!err && nonce_read(remote->folder, host_name(remote)).word) {
-        char *nonce = mem_format("nonce@%s", host_name(remote));
-        err = put_file(remote, out, nonce, why);
-        mem_free(nonce);
-    }
-    if (!err && remote->settings.agent)
-        put_paths(remote, out);
-    return err;
-}
-
 static void on_delivered(struct exec *exec, int err, const char *reason, void *arg)
 {
     struct remote *remote = arg;
@@ -493,7 +404,18 @@ static void deliver(struct remote *remote)
     buf_init(&input, (size_t)4 << 20);
     move_to(remote, REMOTE_DELIVERING);
     say(remote, "delivering credentials");
-    if (collect(remote, &input, &why) != 0) {
+    const struct delivery delivery = {
+        .profile = remote->settings.profile,
+        .folder = remote->folder,
+        .host = host_name(remote),
+        .data = remote->facts.data,
+        .text_value = remote->text_value,
+        .parcels = {parcel_of(remote, PART_PROGRAMS), parcel_of(remote, PART_TEXT), parcel_of(remote, PART_CHECKPOINT),
+                    parcel_of(remote, PART_ADAPTER)},
+        .head = remote->settings.head,
+        .agent = remote->settings.agent,
+    };
+    if (delivery_collect(&delivery, &input, &why) != 0) {
         buf_clear(&input);
         mem_free(programs);
         fail(remote, why.err, "host %s: %s", host_name(remote), why.text);

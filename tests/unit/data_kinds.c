@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -199,10 +200,29 @@ static void test_refusals(void **state)
     mem_free(both);
 }
 
+/* Any bytes would do as text. */
+static void test_what_is_no_text_is_refused(void **state)
+{
+    static const char *const files[][2] = {{"m.gguf", "holds weights"}, {"m.safetensors", "holds weights"}, {"t.parquet", "JSON, .jsonl"},
+                                           {"t.jsonl.gz", "unpack it first"}, {"t.txt.zst", "unpack it first"}};
+    char *all = mem_format("%s/*", place.folder);
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        put(files[i][0], "some bytes", 10);
+        char *named = mem_text(place_file(&place, files[i][0]));
+        refused(&(struct data_settings){.paths = named}, files[i][1]);
+        refused(&(struct data_settings){.paths = all}, files[i][1]);
+        assert_int_equal(unlink(named), 0);
+        mem_free(named);
+    }
+    mem_free(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         placed_test(test_epochs), placed_test(test_prepared_is_the_same), placed_test(test_refusals),
+        placed_test(test_what_is_no_text_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,7 @@ PYTHON
 await() {
     until reached "$@"; do
         sleep 1
-        case $("$O/kedge" status "$1" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["phase"])') in
+        case $("$O/kedge" status "$1" --json 2>/dev/null | python3 -c 'import json,sys; print(json.loads(sys.stdin.read() or "{}").get("phase"))') in
         holding | stopped) "$O/kedge" status "$1" >&2; exit 1 ;; # nothing will come any more
         esac
     done

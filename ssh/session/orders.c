@@ -24,7 +24,7 @@ char *orders_prelude(const char *remote, const char *identity, const char *progr
 {
     char *file = quote(remote), *folder = quote(programs ? programs : "");
     char *prelude = mem_format("export LC_ALL=C; umask 077; F=%s; I='%s'; K=%s; " COMPRESS_CHOOSE
-                               "S='k digest'; [ \"$U\" = kedge-worker ] || "
+                               "S='k digest'; [ \"$U\" = " ORDERS_WORKER " ] || "
                                "{ S='openssl dgst -sha256 -r'; $S </dev/null >/dev/null 2>&1 || S=sha256sum; }; "
                                "N() { rm -f \"$F.part\" \"$F.part.list\"; : >\"$F.part\" && echo \"$I\" >\"$F.part.list\"; }; ",
                                file, identity, folder);
@@ -36,7 +36,7 @@ char *orders_prelude(const char *remote, const char *identity, const char *progr
 /* dd takes exactly what was ordered from the pipe; at the end of the connection it is content with less. An unpacker that fails shows in the
  * hash; the cat takes the rest from it, so that the next line is one. */
 #define TAKE                                                                                                                    \
-    "if [ \"$U\" = kedge-worker ]; then k receive \"$F.part\" || exit 5; exit 0; fi; "                                          \
+    "if [ \"$U\" = " ORDERS_WORKER " ]; then k receive \"$F.part\" || exit 5; exit 0; fi; "                                          \
     "w() { dd of=\"$F.part\" bs=131072 iflag=fullblock,count_bytes oflag=seek_bytes seek=$o count=$n conv=notrunc status=none; }; " \
     "while read -r o n z; do "                                                                                                  \
     "if [ \"$z\" ]; then dd bs=131072 iflag=fullblock,count_bytes count=$z status=none | { $U -dc || cat >/dev/null; } | w; "   \
@@ -62,7 +62,7 @@ char *orders_take(const char *prelude)
  * itself, and may have put the same part there before us. */
 char *orders_check(const char *prelude)
 {
-    return mem_format("%sH=$(if [ \"$U\" = kedge-worker ]; then k digest \"$F.part\"; else while read -r o n && [ \"$o\" != end ]; do "
+    return mem_format("%sH=$(if [ \"$U\" = " ORDERS_WORKER " ]; then k digest \"$F.part\"; else while read -r o n && [ \"$o\" != end ]; do "
                       "dd if=\"$F.part\" bs=131072 iflag=skip_bytes,count_bytes skip=$o count=$n status=none || exit 1; done | "
                       "$S | cut -d' ' -f1; fi); read -r h m || exit 6; [ \"$H\" = \"$h\" ] || { rm -f \"$F.part\" "
                       "\"$F.part.list\"; echo \"its sum is $H, ours $h\" >&2; exit %d; }; "

@@ -180,10 +180,12 @@ sys.exit(db.execute('select count(*) from samples where kind = ? and step >= ?',
 PYTHON
 }
 await() {
+    silent=0
     until reached "$@"; do
         sleep 1
         case $("$O/kedge" status "$1" --json 2>/dev/null | python3 -c 'import json,sys; print(json.loads(sys.stdin.read() or "{}").get("phase"))') in
         holding | stopped) "$O/kedge" status "$1" >&2; exit 1 ;; # nothing will come any more
+        None) silent=$((silent + 1)) && [ "$silent" -lt 30 ] || { echo "run $1 has no scheduler any more" >&2; exit 1; } ;;
         esac
     done
 }
@@ -204,9 +206,9 @@ half_way() {
 
 # result NAME ROW SECONDS EXPECTED : the line
 result() {
-    python3 - "$folder/state/kedge/$1/run.db" "$2" "$cuts,$seed" "$((batches * 2048))" "$3" "$4" <<'PYTHON'
+    python3 - "$folder/state/kedge/$1/run.db" "$2" "$cuts" "$seed" "$((batches * 2048))" "$3" "$4" <<'PYTHON'
 import sqlite3, sys
-path, row, seed, tokens, seconds, expected = sys.argv[1:]
+path, row, cuts, seed, tokens, seconds, expected = sys.argv[1:]
 db = sqlite3.connect(path)
 losses = db.execute('select loss from samples where kind = 1 order by step').fetchall()
 trained = db.execute('select max(step) from samples where kind = 0').fetchone()[0]
@@ -214,7 +216,7 @@ roads = db.execute('select lane, max(sent_bytes), max(evaluation_bytes), max(den
 cut = sum(sent - evaluation for lane, sent, evaluation, _ in roads if lane == 1)
 anchor = sum(sent for lane, sent, _, _ in roads if lane == 3)
 dense = sum(d for lane, _, _, d in roads if lane == 1)
-print(f'{row},{seed},{trained},{losses[0][0]:.4f},{losses[-1][0]:.4f},{cut / trained / int(tokens):.1f},{anchor / trained / int(tokens):.1f},'
+print(f'{row},{cuts},{seed},{trained},{losses[0][0]:.4f},{losses[-1][0]:.4f},{cut / trained / int(tokens):.1f},{anchor / trained / int(tokens):.1f},'
       f'{(cut + anchor) / dense:.5f},{seconds},{expected}', flush=True)
 PYTHON
 }

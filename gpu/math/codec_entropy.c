@@ -7,8 +7,9 @@
  *
  * Directions of activations are the principal ones of errors as the loss feels them: with W the second moment of the
  * gradients, an error e costs eᵀWe (gpu/math/statistics.h, weighing). The sender measures W of the gradients that it gets
- * back. That is worth as much again as the entropy coder. Gradients likewise, with W what the reference leaves of activations, as the receiver gets them:
- * what a gradient changes is a weight, by its product with what comes along the same channels.
+ * back. That is worth as much again as the entropy coder. Gradients likewise, with W what the reference leaves of
+ * activations, as the receiver gets them: what a gradient changes is a weight, by its product with what comes along the
+ * same channels.
  *
  * A micro-batch has a fixed number of bytes; the step is what makes it fit. So a token gets as many bits as it is worth
  * beside its neighbours of the same message.

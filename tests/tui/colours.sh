@@ -18,7 +18,7 @@ paints() {
     [ $# = 1 ] || printf '[screen]\ntheme = %s\n' "$2" >"$XDG_CONFIG_HOME/kedge/screen.ini"
     open_terminal 100 30 "env LANG=C.UTF-8 TERM=$1 $O/kedge attach sea links"
     wait_shows 20 "of dense"
-    wait_shows 20 "r0s0"
+    wait_shows 20 "B/s" # the roads: before their first meters the screen has no rate to paint
     coloured >"$TMP/raw"
     grep -o "$(printf '\033')\[[0-9;]*m" "$TMP/raw" | tr -d '\033[m' | sort -u >"$TMP/codes"
     picture >"$TMP/shown"
@@ -57,7 +57,7 @@ fi
 rm -f "$XDG_CONFIG_HOME/kedge/screen.ini"
 open_terminal 100 30 "env LANG=C.UTF-8 TERM=screen-256color $O/kedge attach sea links"
 tui set-option -s set-clipboard on >/dev/null
-wait_shows 20 "of dense"
+wait_shows 20 "B/s"
 press y
 copied() { tui show-buffer 2>/dev/null | grep -q 'r0s'; }
 wait_for 10 copied || fail "nothing was copied: $(picture)"

@@ -6,7 +6,8 @@
  * Timers are ours and not libevent's: a list sorted by deadline in clock_now_ns, so that a test that owns the clock
  * owns the timers too. A process has some dozens of them, mostly set near the end of the list, where the search begins.
  * While the clock is owned, the loop does not wait for timers at all: time passes only by clock_advance_ns
- * (loop_next_ns says how far).
+ * (loop_next_ns says how far). The wait ends by a timerfd: poll counts whole milliseconds, which a step over a short road
+ * would feel at every message.
  *
  * The poll backend is asked for (EV_FEATURE_FDS): epoll refuses /dev/null and plain files, and for some dozens of
  * descriptors it is not faster.
@@ -21,7 +22,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
-#include <sys/time.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "ssh/base/clock.h"
@@ -55,6 +56,8 @@ struct loop_signal {
 struct loop {
     struct event_base *base;
     struct event *alarm;        /* ends the wait of one turn */
+    int alarm_fd;
+    uint64_t alarm_ns;          /* the deadline that it is set for; 0 = none */
     struct loop_timers waiting; /* by deadline; equal deadlines in order of arming */
     struct loop_timers due;     /* of this turn */
     STAILQ_HEAD(, loop_put_off) later;
@@ -84,7 +87,30 @@ struct loop_wake {
 
 static void loop_on_alarm(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd, (void)what, (void)arg;
+    struct loop *loop = arg;
+    uint64_t rang;
+    (void)what;
+    if (read(fd, &rang, sizeof rang) == sizeof rang)
+        loop->alarm_ns = 0;
+}
+
+static bool loop_add_alarm(struct loop *loop)
+{
+    loop->alarm_fd = loop->base ? timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC) : -1;
+    if (loop->alarm_fd >= 0)
+        loop->alarm = event_new(loop->base, loop->alarm_fd, EV_READ | EV_PERSIST, loop_on_alarm, loop);
+    return loop->alarm && event_add(loop->alarm, NULL) == 0;
+}
+
+static void loop_drop(struct loop *loop)
+{
+    if (loop->alarm)
+        event_free(loop->alarm);
+    if (loop->alarm_fd >= 0)
+        close(loop->alarm_fd);
+    if (loop->base)
+        event_base_free(loop->base);
+    mem_free(loop);
 }
 
 struct loop *loop_new(struct why *why)
@@ -96,13 +122,9 @@ struct loop *loop_new(struct why *why)
         loop->base = event_base_new_with_config(config);
     if (config)
         event_config_free(config);
-    if (loop->base)
-        loop->alarm = event_new(loop->base, -1, 0, loop_on_alarm, NULL);
-    if (!loop->alarm) {
+    if (!loop_add_alarm(loop)) {
         why_set(why, ERR_SYSTEM, "libevent cannot make an event loop that can watch any descriptor");
-        if (loop->base)
-            event_base_free(loop->base);
-        mem_free(loop);
+        loop_drop(loop);
         return NULL;
     }
     TAILQ_INIT(&loop->waiting);
@@ -138,9 +160,7 @@ void loop_free(struct loop *loop)
         BUG("loop freed with %u watches, %u timers and %u wakes still on it", loop->watches, loop->timers, loop->wakes);
     for (unsigned i = 0; i < loop->signal_count; i++)
         event_free(loop->signals[i].event);
-    event_free(loop->alarm);
-    event_base_free(loop->base);
-    mem_free(loop);
+    loop_drop(loop);
 }
 
 uint64_t loop_next_ns(const struct loop *loop)
@@ -154,23 +174,31 @@ uint64_t loop_next_ns(const struct loop *loop)
     return first->deadline_ns > now ? first->deadline_ns - now : 0;
 }
 
+/* For that deadline in clock_now_ns, which may be set already; 0 = for none. */
+static void loop_set_alarm(struct loop *loop, uint64_t deadline_ns, uint64_t wait_ns)
+{
+    if (deadline_ns && deadline_ns == loop->alarm_ns)
+        return;
+    wait_ns = wait_ns < UINT64_MAX / 2 ? wait_ns : UINT64_MAX / 2; /* time_t may be signed */
+    struct itimerspec when = {.it_value = {.tv_sec = (time_t)(wait_ns / CLOCK_SECOND), .tv_nsec = (long)(wait_ns % CLOCK_SECOND)}};
+    BUG_IF(timerfd_settime(loop->alarm_fd, 0, &when, NULL) != 0);
+    loop->alarm_ns = deadline_ns;
+}
+
 static void loop_wait(struct loop *loop, uint64_t at_most_ns)
 {
     uint64_t next_ns = loop_next_ns(loop);
     if (clock_is_owned() && next_ns > 0)
         next_ns = UINT64_MAX;
-    uint64_t wait_ns = next_ns < at_most_ns ? next_ns : at_most_ns;
-    if (wait_ns == 0) {
+    if (next_ns == 0 || at_most_ns == 0) {
         event_base_loop(loop->base, EVLOOP_ONCE | EVLOOP_NONBLOCK); /* without ONCE it goes on while anything is ready */
         return;
     }
-    if (wait_ns != UINT64_MAX) {
-        uint64_t wait_us = wait_ns / 1000 + 1;
-        struct timeval wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_usec = (suseconds_t)(wait_us % 1000000)};
-        event_add(loop->alarm, &wait);
-    }
+    if (at_most_ns < next_ns)
+        loop_set_alarm(loop, 0, at_most_ns);
+    else if (next_ns != UINT64_MAX)
+        loop_set_alarm(loop, TAILQ_FIRST(&loop->waiting)->deadline_ns, next_ns);
     event_base_loop(loop->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
-    event_del(loop->alarm);
 }
 
 static void loop_run_timers(struct loop *loop)

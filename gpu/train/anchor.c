@@ -170,9 +170,10 @@ static void tell_flipped(struct anchor *anchor, uint64_t version, struct worker 
     anchor->flipped_ns = now_ns;
     log_at(LOG_INFO, "anchor", "holds version %" PRIu64 ", the %" PRIu64 "th: %" PRIu64 " of %" PRIu64 " bytes travelled",
            version, versions, mark.bytes, mark.total);
-    control_send(worker->control, WIRE_MARK, &mark);
+    /* Stages before kedged, which may order the next at once: it shall be a difference to this one. */
     for (int i = 0; i < anchor->settings.assign.stages && !anchor->replay; i++)
         tell_held(anchor, anchor->sender * anchor->settings.assign.stages + i, worker);
+    control_send(worker->control, WIRE_MARK, &mark);
     mail_post(worker->mail, &(struct letter){.type = MAIL_FLIPPED, .road = MAIL_CONTROL, .step = version});
 }
 

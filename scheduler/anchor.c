@@ -335,6 +335,12 @@ static void on_shipped(struct run *run, struct process *process, const struct wi
     anchor_tell_progress(run);
 }
 
+/* The lesser of the last two: a version that met a stopped anchor or a broken road says nothing of the next. */
+static double usual(double before, double now)
+{
+    return before < now ? before : now; /* NaN: there was none */
+}
+
 static void on_flipped(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     struct anchor *anchor = &run->anchor;
@@ -345,7 +351,9 @@ static void on_flipped(struct run *run, struct process *process, const struct wi
     row->versions++;
     row->sent_bytes += mark->bytes;
     row->full_bytes += mark->total;
-    anchor->share = row->delta_share = mark->total ? (double)mark->bytes / (double)mark->total : (double)NAN;
+    double share = mark->total ? (double)mark->bytes / (double)mark->total : (double)NAN;
+    anchor->share = usual(row->delta_share, share);
+    row->delta_share = share;
     text_from_bytes(mark->bytes, travelled, sizeof travelled);
     text_from_bytes(mark->total, full, sizeof full);
     run_say(run, EVENT_INFO, process, "snapshot",
@@ -377,7 +385,9 @@ static void on_damaged(struct run *run, struct process *process, const struct wi
 static void on_computed(struct run *run, struct process *process, const struct wire_mark *mark)
 {
     (void)process;
-    run->anchor.compute_seconds = anchor_row(run)->compute_seconds = (double)mark->elapsed_ns / 1e9;
+    double seconds = (double)mark->elapsed_ns / 1e9;
+    run->anchor.compute_seconds = usual(anchor_row(run)->compute_seconds, seconds);
+    anchor_row(run)->compute_seconds = seconds;
     run->record->anchor.row.computed = mark->version;
     anchor_pace_computed(run, mark->version);
     anchor_tell_returned(run);

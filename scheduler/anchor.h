@@ -40,7 +40,7 @@ struct anchor {
     uint64_t last;       /* newest that was captured */
     struct anchor_part parts[PROFILE_MAX_STAGES];
     bool late_told;
-    double share, compute_seconds; /* newest measured; 0 = unknown */
+    double share, compute_seconds; /* the lesser of the last two measured; 0 = unknown */
     uint64_t granted_ns;
     uint64_t back; /* the newest version that was whole at the anchor: what comes of it travels, or has */
     struct deliver_directions pending[ANCHOR_PENDING];

@@ -65,13 +65,14 @@ static double step_seconds(const struct run *run)
     return isfinite(seconds) && seconds > 0 ? seconds : SHORT_STEP;
 }
 
-static struct deliver_time time_of(const struct run *run, uint64_t version, double compute_seconds)
+static struct deliver_time time_of(const struct run *run, uint64_t version, bool computed)
 {
     struct deliver_goal goal = {.version = version,
                                 .staleness = (uint64_t)run->profile.anchor_staleness,
                                 .step = (double)run->record->state.row.step,
                                 .step_seconds = step_seconds(run),
-                                .compute_seconds = compute_seconds};
+                                .compute_seconds = run->anchor.compute_seconds,
+                                .computed = computed};
     struct deliver_time time = deliver_time(&goal);
     if (run->anchor.compute_seconds <= 0)
         time.left = 0; /* the first version hurries: how long the anchor takes is not known, and cuts may have nothing without it */
@@ -82,7 +83,7 @@ static struct deliver_time time_of(const struct run *run, uint64_t version, doub
 
 static void measure_part(const struct anchor *anchor, const struct anchor_part *part, struct deliver_road *road)
 {
-    double whole = (double)part->full_bytes * (anchor->share > 0 ? anchor->share : 1);
+    double whole = (double)part->full_bytes * (anchor->share > 0 && anchor->share < 1 ? anchor->share : 1);
     whole = part->known_bytes ? (double)part->known_bytes : whole;
     *road = (struct deliver_road){.whole_bytes = (uint64_t)whole, .left_bytes = (uint64_t)(whole * (1 - part->done))};
 }
@@ -125,7 +126,7 @@ void anchor_pace_out(struct run *run)
     struct anchor *anchor = &run->anchor;
     uint64_t now_ns = clock_now_ns();
     double passed = anchor->granted_ns ? (double)(now_ns - anchor->granted_ns) / 1e9 : 0, eta = 0;
-    struct deliver_time both = time_of(run, anchor->version, anchor->compute_seconds), out;
+    struct deliver_time both = time_of(run, anchor->version, false), out;
     struct deliver_road road;
     bool limited = false;
     describe_back(run, &road);
@@ -152,12 +153,12 @@ void anchor_pace_out(struct run *run)
 /* ---- back ---- */
 
 /* One rate from when the version is whole at the anchor, another when it is computed: how much of it has left need not be known. */
-static void tell_back(struct run *run, double compute_seconds)
+static void tell_back(struct run *run, bool computed)
 {
     struct deliver_road road;
     struct deliver_pace pace;
     describe_back(run, &road);
-    struct deliver_time time = time_of(run, run->anchor.back, compute_seconds);
+    struct deliver_time time = time_of(run, run->anchor.back, computed);
     deliver_pace(&road, &time, &pace);
     struct wire_grant order = {.version = run->anchor.back, .rate_bps = (uint64_t)pace.rate_bps};
     run_send(run, processes_anchor(&run->processes), WIRE_GRANT, &order);
@@ -166,13 +167,13 @@ static void tell_back(struct run *run, double compute_seconds)
 void anchor_pace_back(struct run *run, uint64_t version)
 {
     run->anchor.back = version;
-    tell_back(run, run->anchor.compute_seconds);
+    tell_back(run, false);
 }
 
 void anchor_pace_computed(struct run *run, uint64_t version)
 {
     if (version == run->anchor.back)
-        tell_back(run, 0);
+        tell_back(run, true);
 }
 
 void anchor_pace_look(struct run *run)

@@ -8,13 +8,16 @@
 #define LEAST_BPS 1e6  /* the floor where the capacity is not known: 2 % of 50 Mbit/s */
 #define SOON_STEPS 3   /* told so long before */
 #define LEAD_STEPS 3.0 /* from the directions' arrival to the stamp that names them */
-#define HURRY 0.2      /* of the staleness: what is late takes so long all the same */
+#define HURRY 0.2      /* of the staleness: what is nearly late takes so long all the same */
+#define CALM 0.5       /* of the staleness, or of what the anchor takes if that is longer: no haste brings in time what is late */
 
 struct deliver_time deliver_time(const struct deliver_goal *goal)
 {
     double steps = (double)goal->version + (double)goal->staleness - LEAD_STEPS - goal->step;
-    return (struct deliver_time){.left = steps * goal->step_seconds - goal->compute_seconds,
-                                 .least = HURRY * (double)goal->staleness * goal->step_seconds};
+    double left = steps * goal->step_seconds - (goal->computed ? 0 : goal->compute_seconds);
+    double staleness = (double)goal->staleness * goal->step_seconds;
+    return (struct deliver_time){.left = left,
+                                 .least = left > 0 ? HURRY * staleness : CALM * fmax(staleness, goal->compute_seconds)};
 }
 
 static double floor_bps(const struct deliver_road *road)

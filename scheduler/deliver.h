@@ -14,7 +14,8 @@ struct deliver_goal {
     uint64_t staleness; /* steps from it to the first use */
     double step;        /* now; its fraction counts */
     double step_seconds;
-    double compute_seconds; /* of the anchor, as it was last, or what is left of it; 0 = unknown */
+    double compute_seconds; /* of the anchor; 0 = unknown */
+    bool computed;          /* this version: only its way back is left */
 };
 
 struct deliver_time { /* seconds */

@@ -29,8 +29,13 @@ static void seconds_left_are_the_goal_s(void **state)
     (void)state;
     struct deliver_goal goal = {.version = 100, .staleness = 20, .step = 102, .step_seconds = 1.5, .compute_seconds = 4};
     assert_true(fabs(deliver_time(&goal).left - (15 * 1.5 - 4)) < 1e-9 && fabs(deliver_time(&goal).least - 4 * 1.5) < 1e-9);
-    goal.step = 130; /* late */
-    assert_true(deliver_time(&goal).left < 0);
+    goal.step = 115;
+    goal.computed = true;
+    assert_true(fabs(deliver_time(&goal).left - 2 * 1.5) < 1e-9);
+    goal.step = 130; /* late: haste is of no use */
+    assert_true(deliver_time(&goal).left < 0 && fabs(deliver_time(&goal).least - 10 * 1.5) < 1e-9);
+    goal.compute_seconds = 100;
+    assert_true(fabs(deliver_time(&goal).least - 50) < 1e-9);
 }
 
 static void a_free_road_is_used_just_in_time(void **state)
@@ -98,7 +103,7 @@ static struct journey travel(struct deliver_road back, double capacity, double b
     }
     journey.seconds += compute;
     goal.step = 100 + journey.seconds / goal.step_seconds;
-    goal.compute_seconds = 0;
+    goal.computed = true;
     struct deliver_pace p;
     struct deliver_time time = deliver_time(&goal);
     back.left_bytes = back.whole_bytes;

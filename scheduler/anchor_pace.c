@@ -84,7 +84,7 @@ static struct deliver_time time_of(const struct run *run, uint64_t version, bool
 static void measure_part(const struct anchor *anchor, const struct anchor_part *part, struct deliver_road *road)
 {
     double whole = (double)part->full_bytes * (anchor->share > 0 && anchor->share < 1 ? anchor->share : 1);
-    whole = part->known_bytes ? (double)part->known_bytes : whole;
+    whole = part->known_bytes ? (double)part->known_bytes : fmax(whole, (double)part->sent_bytes);
     *road = (struct deliver_road){.whole_bytes = (uint64_t)whole, .left_bytes = (uint64_t)(whole * (1 - part->done))};
 }
 

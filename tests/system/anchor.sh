@@ -14,7 +14,7 @@ threads = 1"
 anchored() {
     name=$1
     shift
-    profile "$name" run.steps=60 run.timeout=20s train.micro_batches=4 train.sequence=64 link.slow_delay=5ms anchor.host=c anchor.every=8 anchor.staleness=8 anchor.limit=30 anchor.rank=16 "$@"
+    profile "$name" run.steps=60 run.timeout=20s train.micro_batches=4 train.sequence=64 link.slow_delay=10ms anchor.host=c anchor.every=8 anchor.staleness=8 anchor.limit=30 anchor.rank=16 "$@"
     echo "$third" >>"$TMP/$name.ini"
 }
 anchor_of() { kedge anchor "$1" --json | json "j['anchor']$2"; }

@@ -7,8 +7,8 @@
 have_json || skip "python3 is not here to read JSON; it would have looked at events"
 in_network 16mbit || skip "no network namespace with a shaped interface is permitted here; it would have halved a road under a running anchor"
 
-# A difference of all weights is some 300 kB, and twenty steps of two times 10 ms each way take a second and more on any machine.
-profile held run.steps=100000 run.timeout=20s train.micro_batches=4 train.learning_rate=0.0002 train.schedule=constant link.slow_delay=10ms \
+# A difference of all weights is some 300 kB, and twenty steps of 20 ms each way take a second and more on any machine.
+profile held run.steps=100000 run.timeout=20s train.micro_batches=4 train.learning_rate=0.0002 train.schedule=constant link.slow_delay=20ms \
     model.hidden=128 model.ffn=256 anchor.host=c anchor.every=20 anchor.staleness=20 anchor.limit=200 anchor.rank=8 anchor.evaluate=no anchor.lifeboat=no
 printf '\n[host c]\nkind = local\nthreads = 1\n' >>"$TMP/held.ini"
 kedge run "$TMP/held.ini" --detach >"$TMP/out" 2>&1 || fail "run: $(cat "$TMP/out")"

@@ -56,7 +56,7 @@ kedge stop tiny >/dev/null || fail "stop"
 
 # The newest is damaged: the one before it is taken, and that is said.
 newest=$(ls "$sets" | sort -n | tail -1) older=$(ls "$sets" | sort -n | head -1)
-printf x | dd of="$sets/$newest/r0s1.safetensors" bs=1 seek=2000 conv=notrunc 2>/dev/null
+printf changed | dd of="$sets/$newest/r0s1.safetensors" bs=1 seek=2000 conv=notrunc 2>/dev/null
 kedge export tiny "$TMP/five" >"$TMP/out" 2>&1 || fail "export past a damaged set: $(cat "$TMP/out")"
 grep -q "passed over: .*$newest/r0s1" "$TMP/out" && grep -q "after step $older" "$TMP/out" || fail "says $(cat "$TMP/out")"
 rm "$sets/$older/manifest.json"

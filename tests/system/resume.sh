@@ -79,7 +79,7 @@ grep -q 'data.path has [0-9]* tokens now' "$(run_folder coded)/log/r0s0.log" || 
 cp "$TMP/a.txt" "$TMP/text/a.txt"
 [ -e "$sets/300/manifest.json" ] && [ -e "$sets/280/manifest.json" ] || fail "sets went: $(ls -R "$sets")"
 
-printf x | dd of="$sets/300/r0s1.safetensors" bs=1 seek=60000 conv=notrunc 2>/dev/null
+printf changed | dd of="$sets/300/r0s1.safetensors" bs=1 seek=60000 conv=notrunc 2>/dev/null
 refuses "a changed set" --resume '300/r0s1.safetensors has .* the newest whole set is that of step 280: --resume=280'
 truncate -s 5000 "$sets/300/r0s0.safetensors"
 refuses "a torn set" --resume=300 '300/r0s0.safetensors has 5000 bytes.*--resume=280'

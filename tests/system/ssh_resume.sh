@@ -32,7 +32,7 @@ for name in here there; do
 
     file=$(host_folder two $name)/checkpoint/$at/r0s1.safetensors
     cp "$file" "$TMP/whole"
-    printf x | dd of="$file" bs=1 seek=60000 conv=notrunc 2>/dev/null
+    printf changed | dd of="$file" bs=1 seek=60000 conv=notrunc 2>/dev/null
     kedge run "$TMP/$name.ini" --resume --detach >"$TMP/out" 2>&1 && wait_for 60 said $name "$at/r0s1.safetensors has" || fail "$name: a changed file: $(cat "$TMP/out"; kedge events $name)"
     kedge stop $name >"$TMP/out" 2>&1
     cp "$TMP/whole" "$file"

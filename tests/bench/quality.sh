@@ -125,7 +125,7 @@ settings() {
     principal) echo "boundary.codec=principal boundary.bits=2 boundary.forward_share=0.5 $tokens $early $coded" ;;
     entropy) echo "boundary.codec=entropy boundary.forward_share=0.602 $tokens $early $coded" ;;
     entropy-lean) # small statistics, and what they cost taken off the codes: 1/17 of dense in all, in 72 steps
-        echo "boundary.codec=entropy boundary.forward_share=0.65 boundary.reference=tokens boundary.context=3 boundary.rank=96" \
+        echo "boundary.codec=entropy boundary.forward_share=0.65 boundary.reference=tokens boundary.context=3 boundary.rank=92" \
             "boundary.calibrate=1 $early mask.rate=0.9463" ;;
     subspace) echo "boundary.codec=subspace boundary.forward_share=0.602 $tokens $early $coded" ;;
     subspace-late) echo "boundary.codec=subspace boundary.forward_share=0.5 $tokens $late $coded" ;;

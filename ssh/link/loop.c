@@ -96,7 +96,7 @@ static void loop_on_alarm(evutil_socket_t fd, short what, void *arg)
 
 static bool loop_add_alarm(struct loop *loop)
 {
-    loop->alarm_fd = loop->base ? timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC) : -1;
+    loop->alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (loop->alarm_fd >= 0)
         loop->alarm = event_new(loop->base, loop->alarm_fd, EV_READ | EV_PERSIST, loop_on_alarm, loop);
     return loop->alarm && event_add(loop->alarm, NULL) == 0;
@@ -116,14 +116,18 @@ static void loop_drop(struct loop *loop)
 struct loop *loop_new(struct why *why)
 {
     struct loop *loop = mem_new(sizeof *loop);
+    loop->alarm_fd = -1;
     struct event_config *config = event_config_new();
     if (config && event_config_require_features(config, EV_FEATURE_FDS) == 0 &&
         event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV | EVENT_BASE_FLAG_NOLOCK) == 0)
         loop->base = event_base_new_with_config(config);
     if (config)
         event_config_free(config);
-    if (!loop_add_alarm(loop)) {
-        why_set(why, ERR_SYSTEM, "libevent cannot make an event loop that can watch any descriptor");
+    if (!loop->base || !loop_add_alarm(loop)) {
+        if (loop->base)
+            why_errno(why, "cannot make the timer of an event loop");
+        else
+            why_set(why, ERR_SYSTEM, "libevent cannot make an event loop that can watch any descriptor");
         loop_drop(loop);
         return NULL;
     }

@@ -8,7 +8,7 @@
 # as large as in fine-tuning. Prints CSV: medians and means of a step, and their ratios to the turns in which the anchor goes; the control is
 # one half of these against the other and says below what ratios mean nothing.
 #
-#   ROUNDS=N (6) of six turns each, TURN=SECONDS (2.5) of one, RATE=X (0.00002); on a machine that others use too: chrt -f 5 sh …
+#   ROUNDS=N (6) of six turns each, TURN=SECONDS (2.5) of one, RATE=X (0.00002); on a machine that others use too: chrt -f 5 sh tests/bench/bench.sh anchor
 # seconds: 300
 . tests/system/lib/common.sh
 have_json && command -v taskset >/dev/null && command -v chrt >/dev/null || skip "python3, taskset or chrt is not here"

@@ -115,6 +115,7 @@ void mask_expect(struct device *device, float *z, const float *values, const uin
 void mask_put(struct device *device, float *x, const float *values, const uint16_t *channels, int64_t rows, int64_t width,
               int64_t keep)
 {
+    (void)device; /* where pragmas are ignored */
     mask_check(width, keep);
 #pragma omp parallel for num_threads(cpu_threads_for(device, rows *keep)) schedule(static)
     for (int64_t r = 0; r < rows; r++)

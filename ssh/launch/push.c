@@ -153,7 +153,7 @@ static void send_file(struct push *push, const char *local, const char *name, mo
     push->remote = mem_format("%s/%s", push->folder, name);
     const struct upload_settings settings = {
         .local = local, .remote = push->remote, .programs = push->programs, .mode = mode, .stall_ns = push->stall_ns, .verify_ns = VERIFY_NS};
-    push->upload = upload_new(push->loop, &push->session, 1, &settings, &callbacks, push, &why);
+    push->upload = upload_new(push->loop, push->session, &settings, &callbacks, push, &why);
     if (!push->upload)
         finish(push, why.err, false, "%s", why.text);
 }

@@ -67,6 +67,8 @@ const char *road_tls_peer(const struct road *road);
 /* Dial HOST:PORT ("127.0.0.1:4000", "[::1]:4000", "name:4000"). Names are looked up by the system's resolver in a
  * helper thread; all of its addresses are tried. Failure to find or connect shows at road_start. */
 struct road *road_tcp_dial(struct loop *loop, const char *address, struct why *why);
+/* Dial once more where a dialled road stands, at that one address; of any thread's loop that does not run yet. NULL: it is no dialled TCP. */
+struct road *road_tcp_again(struct loop *loop, const struct road *standing);
 /* Stands or fails at once: NULL with ERR_ABSENT (no such socket), ERR_GONE (nobody behind it). */
 struct road *road_unix_dial(struct loop *loop, const char *path, struct why *why);
 /* Accepted or inherited descriptors (takes them over; they may be one and the same); `what` for describe. They are made

@@ -154,15 +154,22 @@ static struct road_tcp *road_tcp_new(struct loop *loop, const char *peer)
     return road;
 }
 
+/* One that is to be connected yet. */
+static struct road_tcp *road_tcp_outward(struct loop *loop, const char *peer)
+{
+    struct road_tcp *road = road_tcp_new(loop, peer);
+    road->fd.starting = true;
+    road->attempt = loop_timer_new(loop, road_tcp_attempt_over, road);
+    return road;
+}
+
 struct road *road_tcp_dial(struct loop *loop, const char *address, struct why *why)
 {
     char host[ADDRESS_HOST];
     uint16_t port;
     if (address_split(address, host, &port, why) != 0)
         return NULL;
-    struct road_tcp *road = road_tcp_new(loop, address);
-    road->fd.starting = true;
-    road->attempt = loop_timer_new(loop, road_tcp_attempt_over, road);
+    struct road_tcp *road = road_tcp_outward(loop, address);
     road->count = address_numeric(host, port, road->list);
     if (road->count == 0) {
         road->resolve = resolve_start(loop, host, port, road_tcp_resolved, road, why);
@@ -171,6 +178,17 @@ struct road *road_tcp_dial(struct loop *loop, const char *address, struct why *w
             return NULL;
         }
     }
+    return &road->fd.road;
+}
+
+struct road *road_tcp_again(struct loop *loop, const struct road *standing)
+{
+    const struct road_tcp *there = (const struct road_tcp *)standing;
+    if (standing->ops != &road_tcp_ops || there->fd.starting || there->tried == 0)
+        return NULL;
+    struct road_tcp *road = road_tcp_outward(loop, there->fd.what + strlen("tcp "));
+    road->list[0] = there->list[there->tried - 1];
+    road->count = 1;
     return &road->fd.road;
 }
 

@@ -163,6 +163,11 @@ struct compress *compress_new(const char *program)
     return NULL;
 }
 
+const char *compress_program(const struct compress *compress)
+{
+    return compress ? compress->method->program : NULL;
+}
+
 void compress_free(struct compress *compress)
 {
     if (!compress)

@@ -36,6 +36,7 @@ struct session {
     bool deaf;                  /* the library gets errors only: it is being freed */
     struct why over;            /* how the road ended */
     char goodbye[300];          /* the peer's own last words */
+    char error[300];            /* of session_error */
     struct auth *auth;
     struct keyboard *keyboard;  /* a conversation that is under way; the library's callback finds it here */
     struct channels channels;
@@ -47,6 +48,7 @@ struct session {
     char down_reason[SESSION_REASON];
     enum session_ask asked;
     bool asking, answered;
+    bool person;                /* one was asked: what it said is not ours to say again */
     bool question_hidden;
     char question[SESSION_REASON], art[HOSTKEY_ART];
     char *answer;               /* NULL = none was given */

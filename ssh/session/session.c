@@ -14,6 +14,7 @@
 #include "ssh/session/inner.h"
 
 #define BUFFER_BYTES ((size_t)512 << 10) /* each way */
+#define QUEUE_BYTES ((size_t)256 << 10)  /* of them in the kernel: with less it and the peer wake each other at every packet */
 #define CALL_BYTES ((size_t)192 << 10)   /* more than one call of the library sends: key exchange, or one packet */
 #define REPLY_BYTES ((size_t)96 << 10)   /* more than it sends in reply to one buffer (16 KiB) of requests from the peer */
 #define NO_SOCKET INT_MAX                /* the library wants a number, and only asks fcntl about it, which says no */
@@ -105,11 +106,10 @@ static void set_callback(LIBSSH2_SESSION *ssh, int kind, void (*callback)(void))
 
 const char *session_error(struct session *session)
 {
-    static char shown[300];
     char *text = NULL;
     int bytes = 0;
     libssh2_session_last_error(session->ssh, &text, &bytes, 0);
-    return text_harmless(text ? text : "", text ? (size_t)bytes : 0, shown, sizeof shown);
+    return text_harmless(text ? text : "", text ? (size_t)bytes : 0, session->error, sizeof session->error);
 }
 
 bool session_has_room(const struct session *session)
@@ -493,7 +493,7 @@ bool session_ask(struct session *session, enum session_ask kind, bool hidden, co
     snprintf(session->art, sizeof session->art, "%s", art);
     session->asked = kind;
     session->question_hidden = hidden;
-    session->asking = session->tell_ask = true;
+    session->asking = session->tell_ask = session->person = true;
     session->answered = false;
     session_set_deadline(session, session->settings.ask_ns);
     session_wake(session);
@@ -549,6 +549,7 @@ struct session *session_new(struct loop *loop, struct road *road, const struct s
     session->phase = SESSION_CONNECTING;
     session_set_deadline(session, settings->greet_ns);
     road_on_ready(road, on_ready, session);
+    road_set_queue(road, QUEUE_BYTES);
     road_want(road, true, true);
     session_wake(session);
     return session;

@@ -13,40 +13,37 @@
 #include "ssh/base/text.h"
 #include "ssh/session/compress.h"
 #include "ssh/session/orders.h"
+#include "ssh/session/sender.h"
 #include "ssh/session/shell.h"
 #include "ssh/session/source.h"
 #include "ssh/session/sum.h"
 #include "ssh/session/throughput.h"
+#include "ssh/session/twin.h"
 #include "ssh/session/units.h"
 
 #define ORDER_UNITS 16                    /* most of one order */
-#define PACKED_UNITS 4                    /* most of one that is compressed: it waits in memory */
+#define PACKED_UNITS (SENDER_PACKED_BYTES / UNITS_BYTES) /* most of one that is compressed */
 #define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
 #define CHECK_UNITS 16                    /* least that the host is told to hash: each time costs it a process or two */
-#define NEAR_NS (20 * CLOCK_MS)
-#define NEAR_STREAMS 2                    /* to a host that is so near: more would only cost it processes */
+#define NEAR_NS (20 * CLOCK_MS)           /* to a host that is nearer one stream is enough: more would wait there for the file */
 #define SHORT_NS (400 * CLOCK_MS)         /* an order that took less is followed by a longer one */
 #define LONG_NS (1600 * CLOCK_MS)
 #define TICK_NS (500 * CLOCK_MS)
+#define TWIN_BYTES ((uint64_t)32 << 20)   /* with less to go a second login is not worth it */
 #define RATE_TICKS 6 /* the rate is over so many ticks */
 
-/* A shell on the host that takes orders. */
+/* A shell on the host that takes orders, in our session or in its twin. */
 struct stream {
     struct upload *upload;
-    struct shell *shell;
-    uint64_t at, left;          /* of the order under way: what is still to be sent, */
-    bool packs;                 /* it goes compressed: */
-    uint8_t *packed;            /* from here, `at` of `packed_bytes`; room for PACKED_UNITS, once one did */
-    size_t packed_bytes;
-    uint64_t first, count, done; /* its units, and of them those that are compressed by now */
+    struct sender *sender;
+    struct twin *twin;
     uint64_t ordered_ns, units; /* units: the length of the next one */
     unsigned unanswered;        /* orders */
 };
 
 struct upload {
     struct loop *loop;
-    struct session *sessions[UPLOAD_SESSIONS];
-    unsigned session_count;
+    struct session *session;
     char *remote, *prelude; /* prelude: what each command on the host begins with */
     struct upload_settings settings;
     struct upload_callbacks callbacks;
@@ -59,20 +56,20 @@ struct upload {
     char hash[DIGEST_HEX]; /* "" until it is known */
     char remote_hash[DIGEST_HEX];
     struct compress *compress; /* what the host can undo; NULL = nothing */
-    uint8_t *piece;            /* a unit, of the moment */
     bool has_part;             /* the host has a part of this very file, be it empty */
     struct units units;        /* of them, those that are there have arrived */
     uint64_t resumed_bytes;
     uint64_t sent_bytes;       /* that the road took for what arrived */
     struct throughput wire;    /* of the road */
     uint64_t checked_bytes;    /* the host was told to hash so many */
-    struct stream streams[UPLOAD_STREAMS];
+    struct stream streams[UPLOAD_STREAMS + 1]; /* and a twin */
     struct shell *checker;       /* hashes on the host what has arrived */
     unsigned stream_count;
     uint64_t moved_ns;           /* something arrived, or a phase began */
     uint64_t recent[RATE_TICKS]; /* what had arrived at the last ticks */
     unsigned ticks;
     bool restarted;
+    bool twinned;                /* a twin was thought of */
 };
 
 const char *upload_phase_name(enum upload_phase phase)
@@ -92,7 +89,7 @@ static uint64_t size_of(const struct upload *upload)
 
 static const char *host_name(const struct upload *upload)
 {
-    return session_get_settings(upload->sessions[0])->name;
+    return session_get_settings(upload->session)->name;
 }
 
 /* What ties a part on the host to this very file. */
@@ -105,9 +102,9 @@ static void identity(const struct upload *upload, char out[80])
 
 static void stop_shells(struct upload *upload)
 {
-    for (unsigned i = 0; i < UPLOAD_STREAMS; i++) {
-        shell_free(upload->streams[i].shell);
-        mem_free(upload->streams[i].packed);
+    for (unsigned i = 0; i < sizeof upload->streams / sizeof *upload->streams; i++) {
+        sender_free(upload->streams[i].sender);
+        twin_free(upload->streams[i].twin);
     }
     shell_free(upload->checker);
     memset(upload->streams, 0, sizeof upload->streams);
@@ -138,18 +135,10 @@ static void move_to(struct upload *upload, enum upload_phase phase)
 static void report(struct upload *upload, uint64_t stalled_ns);
 static void look(struct upload *upload);
 static void begin_sending(struct upload *upload);
-static void start_streams(struct upload *upload, unsigned most);
+static void start_twin(struct upload *upload);
+static void start_streams(struct upload *upload);
 
-/* ---- the file here: read and hashed while it is sent; false when the upload was finished by it ---- */
-
-static bool read_at(struct upload *upload, uint64_t at, uint8_t *out, size_t bytes)
-{
-    struct why why = {0};
-    int err = source_read(&upload->source, at, out, bytes, &why);
-    if (err)
-        finish(upload, err, false, "%s", why.text);
-    return !err;
-}
+/* ---- the file here, hashed while it is sent ---- */
 
 /* The file here is hashed, and the host has one of the same size. */
 static enum shell_next compare(struct upload *upload)
@@ -242,8 +231,11 @@ static enum shell_next take_done(struct stream *stream, const char *line)
         !units_set_there(&upload->units, first, count, UNIT_ORDERED))
         return said_nonsense(upload, line);
     stream->unanswered--;
-    if (shell_least_ns(stream->shell) > NEAR_NS)
-        start_streams(upload, UPLOAD_STREAMS);
+    if (stream->sender && sender_least_ns(stream->sender) > NEAR_NS)
+        start_streams(upload);
+    if (!upload->twinned && size_of(upload) - upload->units.there_bytes >= TWIN_BYTES &&
+        throughput_get(&upload->wire, now) >= upload->settings.twin_rate)
+        start_twin(upload);
     if (took < SHORT_NS && stream->units < ORDER_UNITS)
         stream->units *= 2;
     else if (took > LONG_NS && stream->units > 1)
@@ -254,10 +246,9 @@ static enum shell_next take_done(struct stream *stream, const char *line)
     return SHELL_ON;
 }
 
-static enum shell_next on_line(struct shell *shell, const char *line, void *arg)
+static enum shell_next on_line(const char *line, void *arg)
 {
     struct stream *stream = arg;
-    (void)shell;
     return stream->upload->phase == UPLOAD_LOOKING   ? take_look(stream->upload, line)
            : stream->upload->phase == UPLOAD_SENDING ? take_done(stream, line)
                                                      : said_nonsense(stream->upload, line);
@@ -286,11 +277,12 @@ static void shell_over(struct upload *upload, int err, int status, const char *r
                host_name(upload), reason);
 }
 
-static void on_ended(struct shell *shell, int err, int status, const char *reason, void *arg)
+static void on_ended(int err, int status, const char *reason, void *arg)
 {
     struct stream *stream = arg;
-    (void)shell;
-    if (status != 0 || stream->unanswered || stream->upload->phase == UPLOAD_LOOKING)
+    if (stream->twin && !stream->unanswered)
+        log_at(LOG_INFO, "upload", "%s goes on without a second session: %s", stream->upload->remote, reason);
+    else if (status != 0 || stream->unanswered || stream->upload->phase == UPLOAD_LOOKING)
         shell_over(stream->upload, err, status, reason);
 }
 
@@ -313,105 +305,69 @@ static void on_checker_ended(struct shell *shell, int err, int status, const cha
 /* ---- what the host is told ---- */
 
 /* Does compressing an order pay? A piece from its middle says so. */
-static bool sample_pays(struct upload *upload, uint64_t first, uint64_t count, bool *pays)
+static bool sample_pays(struct upload *upload, uint64_t first, uint64_t count, struct why *why)
 {
     uint64_t begin = first * UNITS_BYTES, bytes = units_end(&upload->units, first + count - 1) - begin;
     size_t plain = bytes < SAMPLE_BYTES ? (size_t)bytes : SAMPLE_BYTES;
-    *pays = false;
-    if (!upload->compress)
-        return true;
-    uint8_t *packed = mem_new(compress_bound(upload->compress, plain));
-    bool ok = read_at(upload, begin + (bytes - plain) / 2, upload->piece, plain);
-    if (ok) {
+    uint8_t *piece = mem_new(plain), *packed = mem_new(compress_bound(upload->compress, plain));
+    bool pays = false;
+    if (source_read(&upload->source, begin + (bytes - plain) / 2, piece, plain, why) == 0) {
         uint64_t began_ns = clock_now_ns();
-        size_t used = compress_frame(upload->compress, upload->piece, plain, packed);
+        size_t used = compress_frame(upload->compress, piece, plain, packed);
         uint64_t took_ns = clock_now_ns() - began_ns;
         throughput_away(&upload->wire, took_ns);
-        *pays = compress_pays(plain, used, took_ns, throughput_get(&upload->wire, clock_now_ns()));
+        pays = compress_pays(plain, used, took_ns, throughput_get(&upload->wire, clock_now_ns()));
     }
+    mem_free(piece);
     mem_free(packed);
-    return ok;
+    return pays;
 }
 
-/* The next missing units in a row; towards the end of the file less, so that all streams end together. SHELL_LAST: there are none. */
-static enum shell_next take_order(struct stream *stream)
+static void give(struct stream *stream, const struct order *order)
 {
-    struct upload *upload = stream->upload;
-    uint64_t share = (upload->units.count - upload->units.next) / (2 * upload->stream_count) + 1, first;
-    uint64_t count = units_next(&upload->units, stream->units < share ? stream->units : share, &first);
-    sum_until(upload->sum, count ? units_end(&upload->units, first + count - 1) : size_of(upload));
-    if (!count)
-        return SHELL_LAST;
-    bool pays;
-    if (!sample_pays(upload, first, count, &pays))
-        return SHELL_GONE;
-    if (pays && count > PACKED_UNITS)
-        count = PACKED_UNITS;
-    units_order(&upload->units, first, count);
-    stream->first = first;
-    stream->count = count;
-    stream->ordered_ns = clock_now_ns();
-    stream->unanswered++;
-    stream->at = first * UNITS_BYTES;
-    stream->left = units_end(&upload->units, first + count - 1) - stream->at;
-    stream->done = stream->packed_bytes = 0;
-    stream->packs = pays;
-    if (pays && !stream->packed)
-        stream->packed = mem_new(PACKED_UNITS * compress_bound(upload->compress, UNITS_BYTES));
-    if (!pays)
-        shell_put(stream->shell, "%" PRIu64 " %" PRIu64 "\n", stream->at, stream->left);
-    return SHELL_ON;
+    if (stream->twin)
+        twin_order(stream->twin, order);
+    else
+        sender_order(stream->sender, order);
 }
 
-/* One more unit of the order, so that the loop is not held up; with the last one comes the order's line. */
-static enum shell_next compress_unit(struct stream *stream)
-{
-    struct upload *upload = stream->upload;
-    uint64_t unit = stream->first + stream->done, begin = unit * UNITS_BYTES;
-    size_t bytes = (size_t)(units_end(&upload->units, unit) - begin);
-    if (!read_at(upload, begin, upload->piece, bytes))
-        return SHELL_GONE;
-    uint64_t began_ns = clock_now_ns();
-    stream->packed_bytes += compress_frame(upload->compress, upload->piece, bytes, stream->packed + stream->packed_bytes);
-    throughput_away(&upload->wire, clock_now_ns() - began_ns);
-    if (++stream->done < stream->count)
-        return SHELL_ON;
-    shell_put(stream->shell, "%" PRIu64 " %" PRIu64 " %zu\n", stream->at, stream->left, stream->packed_bytes);
-    stream->at = 0;
-    stream->left = stream->packed_bytes;
-    return SHELL_ON;
-}
-
-/* Some more bytes of the order; behind the last one a line. */
-static enum shell_next send_some(struct stream *stream)
-{
-    struct upload *upload = stream->upload;
-    size_t bytes = stream->left < SHELL_BYTES ? (size_t)stream->left : SHELL_BYTES;
-    uint8_t *out = shell_reserve(stream->shell, bytes);
-    if (stream->packs)
-        memcpy(out, stream->packed + stream->at, bytes);
-    else if (!read_at(upload, stream->at, out, bytes))
-        return SHELL_GONE;
-    shell_commit(stream->shell, bytes);
-    stream->at += bytes;
-    stream->left -= bytes;
-    if (!stream->left)
-        shell_put(stream->shell, "end\n");
-    return SHELL_ON;
-}
-
-static enum shell_next on_more(struct shell *shell, void *arg)
+/* The next missing units in a row; towards the end of the file less, so that all streams end together. */
+static bool on_wants(void *arg)
 {
     struct stream *stream = arg;
     struct upload *upload = stream->upload;
-    (void)shell;
+    struct why why = {0};
+    uint64_t first;
     if (upload->phase != UPLOAD_SENDING || !upload->has_part)
-        return SHELL_WAIT;
-    if (stream->packs && stream->done < stream->count)
-        return compress_unit(stream);
-    if (stream->left)
-        return send_some(stream);
-    return take_order(stream);
+        return true;
+    uint64_t share = (upload->units.count - upload->units.next) / (2 * upload->stream_count) + 1;
+    uint64_t count = units_next(&upload->units, stream->units < share ? stream->units : share, &first);
+    sum_until(upload->sum, count ? units_end(&upload->units, first + count - 1) : size_of(upload));
+    if (!count) {
+        give(stream, NULL);
+        return true;
+    }
+    bool packs = upload->compress && sample_pays(upload, first, count, &why);
+    if (why.err) {
+        finish(upload, why.err, false, "%s", why.text);
+        return false;
+    }
+    if (packs && count > PACKED_UNITS)
+        count = PACKED_UNITS;
+    units_order(&upload->units, first, count);
+    stream->ordered_ns = clock_now_ns();
+    stream->unanswered++;
+    const uint64_t begin = first * UNITS_BYTES;
+    give(stream, &(struct order){.begin = begin,
+                                 .bytes = units_end(&upload->units, first + count - 1) - begin,
+                                 .compress = packs ? upload->compress : NULL});
+    return true;
+}
+
+static void on_packed(uint64_t took_ns, void *arg)
+{
+    struct stream *stream = arg;
+    throughput_away(&stream->upload->wire, took_ns);
 }
 
 /* What can be hashed there; and when all has arrived, and is hashed here, what it must have come to. */
@@ -434,13 +390,32 @@ static enum shell_next on_checker_more(struct shell *shell, void *arg)
     return SHELL_ON;
 }
 
-/* It takes `command`, which it frees. */
-static void start_shell(struct upload *upload, unsigned index, char *command)
+static const struct sender_callbacks of_stream = {on_wants, on_line, on_packed, on_ended};
+
+static struct stream *add_stream(struct upload *upload)
 {
-    static const struct shell_callbacks callbacks = {on_line, on_more, on_ended};
-    struct stream *stream = &upload->streams[index];
+    struct stream *stream = &upload->streams[upload->stream_count++];
     *stream = (struct stream){.upload = upload, .units = 1};
-    stream->shell = shell_new(upload->sessions[index % upload->session_count], command, upload->settings.stall_ns, &callbacks, stream);
+    return stream;
+}
+
+/* It takes `command`, which it frees. */
+static void start_sender(struct upload *upload, char *command)
+{
+    struct stream *stream = add_stream(upload);
+    stream->sender = sender_new(upload->session, command, upload->settings.stall_ns, &upload->source, &of_stream, stream);
+    mem_free(command);
+}
+
+static void start_twin(struct upload *upload)
+{
+    struct stream *stream = add_stream(upload);
+    char *command = orders_take(upload->prelude);
+    upload->twinned = true;
+    stream->twin = twin_new(upload->loop, upload->session, command, upload->settings.stall_ns, &upload->source, &of_stream,
+                            stream);
+    if (!stream->twin)
+        upload->stream_count--;
     mem_free(command);
 }
 
@@ -448,16 +423,16 @@ static void start_checker(struct upload *upload)
 {
     static const struct shell_callbacks callbacks = {on_verdict, on_checker_more, on_checker_ended};
     char *command = orders_check(upload->prelude);
-    upload->checker = shell_new(upload->sessions[upload->session_count - 1], command, upload->settings.stall_ns, &callbacks, upload);
+    upload->checker = shell_new(upload->session, command, upload->settings.stall_ns, &callbacks, upload);
     mem_free(command);
 }
 
-/* As many as have something to send, and no more than `most`. */
-static void start_streams(struct upload *upload, unsigned most)
+/* As many as have something to send. */
+static void start_streams(struct upload *upload)
 {
     uint64_t missing = (size_of(upload) - upload->units.there_bytes + UNITS_BYTES - 1) / UNITS_BYTES;
-    while (upload->stream_count < most && 2 * upload->stream_count < missing)
-        start_shell(upload, upload->stream_count++, orders_take(upload->prelude));
+    while (upload->stream_count < UPLOAD_STREAMS && 2 * upload->stream_count < missing)
+        start_sender(upload, orders_take(upload->prelude));
 }
 
 static void begin_sending(struct upload *upload)
@@ -465,21 +440,21 @@ static void begin_sending(struct upload *upload)
     move_to(upload, UPLOAD_SENDING);
     throughput_begin(&upload->wire, clock_now_ns());
     if (!upload->has_part) {
-        shell_put(upload->streams[0].shell, "anew 0\n");
+        sender_put(upload->streams[0].sender, "anew 0");
         return;
     }
     start_checker(upload);
     for (unsigned i = 0; i < upload->stream_count; i++)
-        shell_poke(upload->streams[i].shell);
+        sender_poke(upload->streams[i].sender);
 }
 
-/* One shell, since each costs two round trips; and the next one at the same time, since the window of one is soon full. */
+/* One shell does it, and takes the first orders: each costs two round trips. */
 static void look(struct upload *upload)
 {
     stop_shells(upload);
     units_forget(&upload->units);
     upload->resumed_bytes = upload->checked_bytes = upload->sent_bytes = 0;
-    upload->has_part = false;
+    upload->has_part = upload->twinned = false;
     upload->remote_hash[0] = '\0';
     sum_free(upload->sum);
     upload->sum = NULL;
@@ -488,8 +463,7 @@ static void look(struct upload *upload)
     compress_free(upload->compress);
     upload->compress = NULL;
     move_to(upload, UPLOAD_LOOKING);
-    start_shell(upload, upload->stream_count++, orders_look(upload->prelude, size_of(upload)));
-    start_streams(upload, NEAR_STREAMS);
+    start_sender(upload, orders_look(upload->prelude, size_of(upload)));
 }
 
 /* ---- progress ---- */
@@ -522,8 +496,8 @@ static uint64_t quiet_for(const struct upload *upload)
 {
     uint64_t moved_ns = upload->moved_ns;
     for (unsigned i = 0; i < upload->stream_count; i++)
-        if (shell_moved_ns(upload->streams[i].shell) > moved_ns)
-            moved_ns = shell_moved_ns(upload->streams[i].shell);
+        if (upload->streams[i].sender && sender_moved_ns(upload->streams[i].sender) > moved_ns)
+            moved_ns = sender_moved_ns(upload->streams[i].sender);
     bool hashing = upload->phase == UPLOAD_COMPARING || (upload->units.there_bytes == size_of(upload) && !upload->hash[0]);
     return hashing ? 0 : clock_now_ns() - moved_ns; /* it is we who are slow */
 }
@@ -548,19 +522,16 @@ static void on_tick(void *arg)
 
 /* ---- life ---- */
 
-struct upload *upload_new(struct loop *loop, struct session *const *sessions, unsigned session_count,
-                          const struct upload_settings *settings, const struct upload_callbacks *callbacks, void *arg,
-                          struct why *why)
+struct upload *upload_new(struct loop *loop, struct session *session, const struct upload_settings *settings,
+                          const struct upload_callbacks *callbacks, void *arg, struct why *why)
 {
     struct upload *upload = mem_new(sizeof *upload);
     char head[80];
-    BUG_IF(session_count == 0 || session_count > UPLOAD_SESSIONS);
-    *upload = (struct upload){
-        .loop = loop, .session_count = session_count, .settings = *settings, .callbacks = *callbacks, .arg = arg};
-    memcpy(upload->sessions, sessions, session_count * sizeof sessions[0]);
+    *upload = (struct upload){.loop = loop, .session = session, .settings = *settings, .callbacks = *callbacks, .arg = arg};
+    if (upload->settings.twin_rate <= 0)
+        upload->settings.twin_rate = UPLOAD_TWIN_RATE;
     upload->remote = mem_text(settings->remote);
     upload->timer = loop_timer_new(loop, on_tick, upload);
-    upload->piece = mem_new((size_t)UNITS_BYTES);
     if (source_open(&upload->source, settings->local, why) != 0) {
         upload_free(upload);
         return NULL;
@@ -582,7 +553,6 @@ void upload_free(struct upload *upload)
     sum_free(upload->sum);
     source_close(&upload->source);
     compress_free(upload->compress);
-    mem_free(upload->piece);
     mem_free(upload->remote);
     mem_free(upload->prelude);
     units_clear(&upload->units);

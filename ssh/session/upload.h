@@ -1,10 +1,11 @@
 /*
- * A file to a host, large or small, over one or more sessions: not SFTP, whose small writes wait for the far end, but plain pipes.
+ * A file to a host, large or small: not SFTP, whose small writes wait for the far end, but plain pipes.
  *
  * Standing shells on the host, each with a channel and its own 2 MiB window, take orders: so many bytes for that place. dd, or our worker
  * where it is, writes them to FILE.part, FILE.part.list notes them, and the shell says so (orders.h). Orders grow until one takes about a
  * second: where little gets through little is lost, and where much does nobody waits for answers. So the progress shown is what has
  * arrived; an upload that broke off, of the same file, goes on where it was; and a channel that is slow delays nobody.
+ * Where it turns out that the road takes more than one processor enciphers, a second session helps, on a thread of its own (twin.h).
  * An order is sent compressed, when the host has our programs, zstd or gzip, and a sample says that this is quicker on this road
  * (compress.h).
  * A sum is made while sending, here on a thread of its own (sum.h) and, by one more shell that follows what has arrived, there: XXH3 where
@@ -25,7 +26,7 @@
 #include "ssh/session/session.h"
 
 #define UPLOAD_STREAMS 4 /* most channels */
-#define UPLOAD_SESSIONS 4
+#define UPLOAD_TWIN_RATE 150e6 /* bytes a second: what a road of a Gbit/s does not reach */
 
 enum upload_phase { UPLOAD_LOOKING, UPLOAD_COMPARING, UPLOAD_SENDING, UPLOAD_VERIFYING, UPLOAD_DONE };
 const char *upload_phase_name(enum upload_phase phase); /* "looking", … */
@@ -47,6 +48,7 @@ struct upload_settings {
     mode_t mode;
     uint64_t stall_ns;          /* also the deadline of looking */
     uint64_t verify_ns;         /* deadline of the host's own hash, on top of stall_ns, per GiB */
+    double twin_rate;           /* so fast, in bytes a second, a twin helps; 0 = UPLOAD_TWIN_RATE */
 };
 
 struct upload;
@@ -58,10 +60,9 @@ struct upload_callbacks {
     void (*done)(struct upload *upload, int err, bool sent, const char *reason, void *arg);
 };
 
-/* The sessions must be up and outlive the upload. Callbacks come from the loop; upload_free is allowed in `done`. */
-struct upload *upload_new(struct loop *loop, struct session *const *sessions, unsigned session_count,
-                          const struct upload_settings *settings, const struct upload_callbacks *callbacks, void *arg,
-                          struct why *why);
+/* The session must be up and outlive the upload. Callbacks come from the loop; upload_free is allowed in `done`. */
+struct upload *upload_new(struct loop *loop, struct session *session, const struct upload_settings *settings,
+                          const struct upload_callbacks *callbacks, void *arg, struct why *why);
 void upload_free(struct upload *upload); /* NULL is fine; what has arrived stays there for the next try */
 
 #endif

@@ -39,10 +39,9 @@ static void on_done(struct upload *upload, int err, bool sent, const char *reaso
 }
 
 /* With the login, as a command has it; `login`, if it is not NULL, gets that part of it. */
-static double upload_seconds(struct loop *loop, struct sshd *sshd, const struct slow_settings *slow, unsigned sessions, double *login)
+static double upload_seconds(struct loop *loop, struct sshd *sshd, const struct slow_settings *slow, double *login)
 {
-    struct caller callers[UPLOAD_SESSIONS];
-    struct session *up[UPLOAD_SESSIONS];
+    struct caller caller;
     struct outcome outcome = {0};
     struct why why = {0};
     char from[600], to[600], address[64];
@@ -51,31 +50,25 @@ static double upload_seconds(struct loop *loop, struct sshd *sshd, const struct 
     snprintf(to, sizeof to, "%s", place_file(&sshd->place, "ours"));
     unlink(to);
     uint64_t began_ns = clock_now_ns();
-    for (unsigned i = 0; i < sessions; i++) {
-        caller_init(&callers[i], loop, sshd);
-        struct road *road = road_tcp_dial(loop, address, &why);
-        caller_over(&callers[i], slow ? road_slow(loop, road, slow) : road);
-    }
-    for (unsigned i = 0; i < sessions; i++) {
-        if (!caller_up(&callers[i]))
-            BUG("%s", callers[i].reason);
-        up[i] = callers[i].session;
-    }
+    caller_init(&caller, loop, sshd);
+    struct road *road = road_tcp_dial(loop, address, &why);
+    caller_over(&caller, slow ? road_slow(loop, road, slow) : road);
+    if (!caller_up(&caller))
+        BUG("%s", caller.reason);
     const struct upload_callbacks callbacks = {.done = on_done};
     const char *build = getenv("O");
     char *programs = realpath(build ? build : "build", NULL); /* as if they were there: what is sent behind them */
     const struct upload_settings settings = {.programs = programs, .local = from, .remote = to, .mode = 0600, .stall_ns = 20 * CLOCK_SECOND};
     if (login)
         *login = (double)(clock_now_ns() - began_ns) / SECOND;
-    if (!upload_new(loop, up, sessions, &settings, &callbacks, &outcome, &why))
+    if (!upload_new(loop, caller.session, &settings, &callbacks, &outcome, &why))
         BUG("%s", why.text);
     free(programs);
     loop_until(loop, &outcome.done, 600 * CLOCK_SECOND);
     double seconds = (double)(clock_now_ns() - began_ns) / SECOND;
     if (!outcome.done || outcome.err)
         BUG("%s", outcome.reason);
-    for (unsigned i = 0; i < sessions; i++)
-        caller_end(&callers[i]);
+    caller_end(&caller);
     return seconds;
 }
 
@@ -215,16 +208,14 @@ static const struct kind {
  * one to scp shows how much of the difference is the library's ciphers. */
 static void on_loopback(struct loop *loop, struct sshd *sshd, const char *name, double mib)
 {
-    double scp = 1e9, same = 1e9, ours = 1e9, two = 1e9, login;
+    double scp = 1e9, same = 1e9, ours = 1e9, login;
     for (int i = 0; i < 5; i++) {
         scp = least(scp, scp_seconds(sshd, ""));
         same = least(same, scp_seconds(sshd, "-c aes128-ctr -o MACs=hmac-sha2-256"));
-        ours = least(ours, upload_seconds(loop, sshd, NULL, 1, &login));
-        two = least(two, upload_seconds(loop, sshd, NULL, 2, NULL));
+        ours = least(ours, upload_seconds(loop, sshd, NULL, &login));
     }
     printf("upload of %.0f MiB of %s on loopback: scp %.2f s, scp with our cipher %.2f s; ours, verified, %.2f s (%.2f of it the login) = %.2f "
-           "of scp's speed, %.2f of that with our cipher; over two sessions %.2f s = %.2f, %.2f\n", mib, name, scp, same, ours, login,
-           scp / ours, same / ours, two, scp / two, same / two);
+           "of scp's speed, %.2f of that with our cipher\n", mib, name, scp, same, ours, login, scp / ours, same / ours);
 }
 
 static void over_a_road(struct loop *loop, struct sshd *sshd, const char *name, double mib)
@@ -232,7 +223,7 @@ static void over_a_road(struct loop *loop, struct sshd *sshd, const char *name, 
     const char *asked = getenv("BENCH_MBIT");
     double mbit = asked ? strtod(asked, NULL) : 200, login;
     const struct slow_settings far = {.rate_bps = (uint64_t)(mbit * 1e6), .delay_ns = 50 * CLOCK_MS};
-    double plain = plain_seconds(loop, (uint64_t)(mib * 1048576), &far), slow = upload_seconds(loop, sshd, &far, 1, &login) - login;
+    double plain = plain_seconds(loop, (uint64_t)(mib * 1048576), &far), slow = upload_seconds(loop, sshd, &far, &login) - login;
     printf("upload of %.0f MiB of %s, %.0f Mbit/s and 100 ms: plain bytes %.2f s, ours behind the login %.2f s = %.0f %% of the road\n", mib,
            name, mbit, plain, slow, 100 * plain / slow);
 }

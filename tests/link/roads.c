@@ -96,6 +96,52 @@ static void tcp_stands(void **state)
     assert_memory_equal(from_seen, "127.0.0.1:", 10);
 }
 
+static void count_and_close(struct road *road, const char *from, void *arg)
+{
+    (void)from;
+    ++*(int *)arg;
+    road_free(road);
+}
+
+static void stands(struct road *road)
+{
+    struct why why = {0};
+    assert_non_null(road);
+    road_want(road, true, true);
+    while (road_start(road, &why) == ERR_AGAIN)
+        loop_run_once(loop, CLOCK_SECOND);
+    assert_int_equal(why.err, 0);
+    road_want(road, false, false);
+}
+
+/* Where a name has several addresses, the second road goes where the first one stands. */
+static void a_road_is_dialled_again(void **state)
+{
+    (void)state;
+    struct why why = {0};
+    char address[100], where[200], again[200];
+    int accepted = 0;
+    listener = listener_tcp(loop, "127.0.0.1:0", count_and_close, &accepted, &why);
+    assert_non_null(listener);
+    snprintf(address, sizeof address, "localhost%s", strrchr(listener_address(listener), ':'));
+    struct road *first = road_tcp_dial(loop, address, &why), *one, *other;
+    assert_null(road_tcp_again(loop, first)); /* it does not stand yet */
+    stands(first);
+    struct road *second = road_tcp_again(loop, first);
+    stands(second);
+    while (accepted < 2)
+        loop_run_once(loop, CLOCK_SECOND);
+    road_describe(first, where, sizeof where);
+    road_describe(second, again, sizeof again);
+    assert_string_equal(where, again);
+    road_free(first);
+    road_free(second);
+    road_pair(loop, 4096, &one, &other);
+    assert_null(road_tcp_again(loop, one));
+    road_free(one);
+    road_free(other);
+}
+
 static void localhost_and_ipv6_stand(void **state)
 {
     (void)state;
@@ -322,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(tcp_stands),
+        TEST(a_road_is_dialled_again),
         TEST(localhost_and_ipv6_stand),
         TEST(nobody_listens),
         TEST(unknown_name_is_said),

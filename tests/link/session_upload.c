@@ -89,7 +89,7 @@ static struct upload *push_with(struct outcome *outcome, struct session *session
     struct upload_settings settings = {
         .local = from, .remote = to, .programs = programs, .mode = 0755, .stall_ns = 10 * CLOCK_SECOND, .verify_ns = 60 * CLOCK_SECOND};
     memset(outcome, 0, sizeof *outcome);
-    struct upload *upload = upload_new(loop, &session, 1, &settings, &callbacks, outcome, &why);
+    struct upload *upload = upload_new(loop, session, &settings, &callbacks, outcome, &why);
     if (!upload) {
         outcome->done = true;
         outcome->err = why.err;
@@ -411,7 +411,7 @@ static void a_host_that_takes_no_more(void **unused)
     snprintf(to, sizeof to, "%s", place_file(&frozen.place, "stuck"));
     struct upload_settings settings = {.local = from, .remote = to, .mode = 0600, .stall_ns = 3 * CLOCK_SECOND};
     memset(&outcome, 0, sizeof outcome);
-    assert_non_null(upload_new(loop, &caller.session, 1, &settings, &callbacks, &outcome, &(struct why){0}));
+    assert_non_null(upload_new(loop, caller.session, &settings, &callbacks, &outcome, &(struct why){0}));
     while (outcome.newest.arrived_bytes == 0 && !outcome.done)
         loop_run_once(loop, CLOCK_SECOND);
     snprintf(command, sizeof command,

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ssh/base/file.h"
+
 struct checking {
     const struct profile *profile;
     const char *file;
@@ -124,16 +126,25 @@ static bool is_data(const char *path)
     return S_ISREG(status.st_mode) || (S_ISDIR(status.st_mode) && access(list, F_OK) == 0);
 }
 
-static bool matches_file(const char *pattern)
+/* Before anything is sent anywhere: the workers would say the same, of gigabytes that have arrived. */
+static void check_matches(struct checking *checking, const char *pattern)
 {
-    glob_t found;
+    glob_t found = {0};
+    const char *wrong = NULL;
     bool matches = false;
-    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc && !matches; i++)
-            matches = is_data(found.gl_pathv[i]);
-        globfree(&found);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
+        found.gl_pathc = 0;
+    for (size_t i = 0; i < found.gl_pathc && !wrong; i++) {
+        const char *path = found.gl_pathv[i];
+        bool data = is_data(path);
+        matches |= data;
+        wrong = data ? file_no_text(path) : NULL;
+        if (wrong)
+            complain(checking, "data.path", "data.path: %s %s", path, wrong);
     }
-    return matches;
+    if (!matches)
+        complain(checking, "data.path", "data.path: no file is named %s", pattern);
+    globfree(&found);
 }
 
 static void check_data(struct checking *checking)
@@ -143,8 +154,7 @@ static void check_data(struct checking *checking)
     char paths[PROFILE_PATHS], *rest = NULL;
     snprintf(paths, sizeof paths, "%s", checking->profile->data_paths);
     for (char *word = strtok_r(paths, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
-        if (!matches_file(word))
-            complain(checking, "data.path", "data.path: no file is named %s", word);
+        check_matches(checking, word);
 }
 
 /* What an announced address may be: HOST:PORT, or a bare HOST whose port will be known when it is bound. */

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "gpu/model/shards.h"
+#include "ssh/base/file.h"
 #include "ssh/base/mem.h"
 
 #define FILES_MAX 20000
@@ -51,21 +52,6 @@ static enum source_kind kind_of(const char *path)
     return ends_with(path, ".jsonl") ? SOURCE_JSONL : ends_with(path, ".bin") ? SOURCE_TOKENS : SOURCE_TEXT;
 }
 
-/* What nobody means as text, though any bytes would do: a run would learn noise and say nothing. NULL: it may be text. */
-static const char *stranger(const char *path)
-{
-    static const char weights[] = "holds weights: a model is no data", table[] = "is a table of binary columns: write its rows as lines of JSON, .jsonl",
-                      packed[] = "is compressed: unpack it first";
-    static const struct {
-        const char *ending, *what;
-    } strangers[] = {{".gguf", weights}, {".safetensors", weights}, {".parquet", table}, {".arrow", table},
-                     {".gz", packed},    {".bz2", packed},          {".xz", packed},     {".zst", packed},  {".zip", packed}};
-    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
-        if (ends_with(path, strangers[i].ending))
-            return strangers[i].what;
-    return NULL;
-}
-
 /* Whether it is a file to read, and of what kind; a pattern may match other things, and those are left out. */
 static int look_at(const char *label, struct source *source, const struct stat *status, bool *wanted, struct why *why)
 {
@@ -74,7 +60,7 @@ static int look_at(const char *label, struct source *source, const struct stat *
     source->inode = status->st_ino;
     source->bytes = (size_t)status->st_size;
     source->kind = kind_of(source->path);
-    const char *what = stranger(source->path);
+    const char *what = file_no_text(source->path); /* though any bytes would do: a run would learn noise and say nothing */
     if (S_ISREG(status->st_mode))
         return what ? why_set(why, ERR_INVALID, "%s%s %s", label, source->path, what) : 0;
     if (S_ISDIR(status->st_mode) && shards_here(source->path)) {

@@ -187,6 +187,22 @@ uint64_t file_tree_bytes(const char *path)
     return bytes;
 }
 
+const char *file_no_text(const char *path)
+{
+    static const char weights[] = "holds weights: a model is no data", packed[] = "is compressed: unpack it first",
+                      table[] = "is a table of binary columns: write its rows as lines of JSON, .jsonl";
+    static const struct {
+        const char *ending, *what;
+    } strangers[] = {{".gguf", weights}, {".safetensors", weights}, {".parquet", table}, {".arrow", table},
+                     {".gz", packed},    {".bz2", packed},          {".xz", packed},     {".zst", packed},  {".zip", packed}};
+    for (size_t i = 0, length = strlen(path); i < sizeof strangers / sizeof *strangers; i++) {
+        size_t letters = strlen(strangers[i].ending);
+        if (length > letters && strcmp(path + length - letters, strangers[i].ending) == 0)
+            return strangers[i].what;
+    }
+    return NULL;
+}
+
 int file_program_folder(char *out, size_t size, struct why *why)
 {
     char path[PATH_MAX];

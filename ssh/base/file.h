@@ -23,6 +23,8 @@ int file_remove_tree(const char *path, struct why *why);
 /* What a folder and all in it take on their disk, as du counts it; 0 when it is not there. Does not follow links; what vanishes
  * meanwhile or cannot be looked into is not counted. */
 uint64_t file_tree_bytes(const char *path);
+/* By the name's ending: what a file is that nobody means as text, and the remedy ("is compressed: unpack it first"). NULL: it may be text. */
+const char *file_no_text(const char *path);
 /* The folder of the running program (for its siblings: kedged, kedge-worker, kedge-cpu.so). */
 int file_program_folder(char *out, size_t size, struct why *why);
 

@@ -223,6 +223,27 @@ static void where_profiles_are_found(void **state)
     assert_int_equal(complaints.count, 1);
 }
 
+/* Before it is sent to anybody. */
+static void data_that_is_no_text(void **state)
+{
+    (void)state;
+    char text[1000], expected[1000];
+    snprintf(text, sizeof text, "[data]\npath = %s/*\n", place.folder);
+    FILE *file = fopen(place_file(&place, "t.jsonl"), "w");
+    assert_non_null(file);
+    fclose(file);
+    read_text(text);
+    assert_string_equal(lines_of(&complaints), "");
+    file = fopen(place_file(&place, "t.parquet"), "w");
+    assert_non_null(file);
+    fclose(file);
+    read_text(text);
+    snprintf(expected, sizeof expected, "data.path: %s is a table of binary columns: write its rows as lines of JSON, .jsonl\n",
+             place_file(&place, "t.parquet"));
+    assert_non_null(strstr(lines_of(&complaints), expected));
+    assert_int_equal(complaints.count, 1);
+}
+
 /* A file that is all wrong costs a bounded amount, and its bytes cannot reach the terminal. */
 static void complaints_are_bounded_and_harmless(void **state)
 {
@@ -267,6 +288,7 @@ int main(void)
         cmocka_unit_test(the_shape_of_a_checkpoint),
         cmocka_unit_test(addresses),
         cmocka_unit_test(where_profiles_are_found),
+        cmocka_unit_test(data_that_is_no_text),
         cmocka_unit_test(complaints_are_bounded_and_harmless),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -59,8 +59,6 @@ void session_enlist(struct session *session);
 void session_delist(struct session *session);
 /* Look soon what can be done. */
 void session_wake(struct session *session);
-/* May a library call begin, with all that it may send? */
-bool session_has_room(const struct session *session);
 /* Push out what is ready, and wait for what is due. Never calls back. */
 void session_flush(struct session *session);
 /* The end, with words that follow the host's name. Told later. */
@@ -74,6 +72,15 @@ bool session_ask(struct session *session, enum session_ask kind, bool hidden, co
 char *session_take_answer(struct session *session);
 void session_wipe(char *secret); /* and free; NULL is fine */
 void session_set_deadline(struct session *session, uint64_t ns);
+
+/* library.c */
+/* When its buffers and callbacks are there: session->ssh, which session_free frees. */
+void library_begin(struct session *session);
+/* Ask for these methods in this order; the library's error code. Only those that it has are named to it: 1.10 moves the rest of the list
+ * with memcpy when it drops one. */
+int library_prefer(struct session *session, int kind, const char *names);
+/* May a library call begin, with all that it may send? */
+bool session_has_room(const struct session *session);
 /* The library's words for its newest error. */
 const char *session_error(struct session *session);
 

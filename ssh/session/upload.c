@@ -280,9 +280,11 @@ static void shell_over(struct upload *upload, int err, int status, const char *r
 static void on_ended(int err, int status, const char *reason, void *arg)
 {
     struct stream *stream = arg;
+    if (status == 0 && !stream->unanswered && stream->upload->phase != UPLOAD_LOOKING)
+        return; /* there was no more to order */
     if (stream->twin && !stream->unanswered)
         log_at(LOG_INFO, "upload", "%s goes on without a second session: %s", stream->upload->remote, reason);
-    else if (status != 0 || stream->unanswered || stream->upload->phase == UPLOAD_LOOKING)
+    else
         shell_over(stream->upload, err, status, reason);
 }
 

@@ -165,7 +165,7 @@ struct compress *compress_new(const char *program)
 
 const char *compress_program(const struct compress *compress)
 {
-    return compress ? compress->method->program : NULL;
+    return compress->method->program;
 }
 
 void compress_free(struct compress *compress)

@@ -20,7 +20,7 @@ struct compress;
 
 struct compress *compress_new(const char *program); /* NULL when it is none of ours; compress_free it */
 void compress_free(struct compress *compress);      /* NULL is fine */
-const char *compress_program(const struct compress *compress); /* as compress_new was told; NULL is fine, and NULL then */
+const char *compress_program(const struct compress *compress); /* as compress_new was told */
 /* The most bytes that a frame of so many comes to. */
 size_t compress_bound(struct compress *compress, size_t bytes);
 /* A frame: bytes of it. `out` has room for compress_bound. */

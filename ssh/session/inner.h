@@ -48,7 +48,7 @@ struct session {
     char down_reason[SESSION_REASON];
     enum session_ask asked;
     bool asking, answered;
-    bool person;                /* one was asked: what it said is not ours to say again */
+    bool alone;                 /* it can have no twin: a person was asked, whose words are not ours to say again, or one was refused */
     bool question_hidden;
     char question[SESSION_REASON], art[HOSTKEY_ART];
     char *answer;               /* NULL = none was given */

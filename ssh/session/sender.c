@@ -5,9 +5,6 @@
 
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
-#include "ssh/session/units.h"
-
-#define PACKED_UNITS (SENDER_PACKED_BYTES / UNITS_BYTES)
 
 struct sender {
     struct shell *shell;
@@ -111,13 +108,13 @@ void sender_order(struct sender *sender, const struct order *order)
         shell_put(sender->shell, "%" PRIu64 " %" PRIu64 "\n", order->begin, order->bytes);
         return;
     }
-    BUG_IF(order->bytes > SENDER_PACKED_BYTES);
+    BUG_IF(order->bytes > SENDER_PACKED_UNITS * UNITS_BYTES);
     sender->to_pack = order->bytes;
     sender->packed_bytes = 0;
     if (sender->packed)
         return;
     sender->piece = mem_new((size_t)UNITS_BYTES);
-    sender->packed = mem_new((size_t)PACKED_UNITS * compress_bound(order->compress, (size_t)UNITS_BYTES));
+    sender->packed = mem_new(SENDER_PACKED_UNITS * compress_bound(order->compress, (size_t)UNITS_BYTES));
 }
 
 void sender_put(struct sender *sender, const char *line)

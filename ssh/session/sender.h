@@ -12,8 +12,9 @@
 #include "ssh/session/session.h"
 #include "ssh/session/shell.h"
 #include "ssh/session/source.h"
+#include "ssh/session/units.h"
 
-#define SENDER_PACKED_BYTES ((uint64_t)4 << 20) /* most of an order that is compressed: it waits in memory */
+#define SENDER_PACKED_UNITS 4 /* most of an order that is compressed: it waits in memory */
 
 struct order {
     uint64_t begin, bytes;

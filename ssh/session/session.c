@@ -391,7 +391,7 @@ bool session_ask(struct session *session, enum session_ask kind, bool hidden, co
     snprintf(session->art, sizeof session->art, "%s", art);
     session->asked = kind;
     session->question_hidden = hidden;
-    session->asking = session->tell_ask = session->person = true;
+    session->asking = session->tell_ask = session->alone = true;
     session->answered = false;
     session_set_deadline(session, session->settings.ask_ns);
     session_wake(session);

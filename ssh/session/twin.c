@@ -12,6 +12,8 @@
 struct twin {
     struct sender_callbacks callbacks;
     void *arg;
+    struct session *first;    /* whose twin it is */
+    bool came, over;          /* it was let in and wants orders; its end was told */
     struct loop_wake *told;   /* on the owner's loop: something is there for it */
     pthread_t thread;
     bool runs;
@@ -113,10 +115,14 @@ static void on_told(void *arg)
     pthread_mutex_lock(&twin->mutex);
     size_t bytes = buf_used(&twin->lines);
     char *lines = mem_copy(buf_peek(&twin->lines), bytes);
-    bool wants = twin->wants && !twin->ended, ended = twin->ended;
+    bool wants = twin->wants && !twin->ended, ended = twin->ended && !twin->over;
     buf_consume(&twin->lines, bytes);
     twin->wants = false;
     pthread_mutex_unlock(&twin->mutex);
+    twin->came |= wants;
+    twin->over |= ended;
+    if (ended && !twin->came)
+        twin->first->alone = true;
     enum shell_next next = SHELL_ON;
     for (size_t at = 0; at < bytes && next != SHELL_GONE; at += strlen(lines + at) + 1)
         next = twin->callbacks.line(lines + at, twin->arg);
@@ -138,19 +144,19 @@ void twin_order(struct twin *twin, const struct order *order)
     loop_wake(twin->asked);
 }
 
-struct twin *twin_new(struct loop *loop, const struct session *session, const char *command, uint64_t open_ns,
+struct twin *twin_new(struct loop *loop, struct session *session, const char *command, uint64_t open_ns,
                       const struct source *source, const struct sender_callbacks *callbacks, void *arg)
 {
     static const struct session_callbacks of_session = {.down = on_down};
     static const struct sender_callbacks of_sender = {.wants = on_wants, .line = on_line, .ended = on_ended};
-    struct loop *own = session->person ? NULL : loop_new(&(struct why){0});
+    struct loop *own = session->alone ? NULL : loop_new(&(struct why){0});
     struct road *road = own ? road_tcp_again(own, session->road) : NULL;
     if (!road) {
         loop_free(own);
         return NULL;
     }
     struct twin *twin = mem_new(sizeof *twin);
-    *twin = (struct twin){.callbacks = *callbacks, .arg = arg, .loop = own, .told = loop_wake_new(loop, on_told, twin)};
+    *twin = (struct twin){.callbacks = *callbacks, .arg = arg, .first = session, .loop = own, .told = loop_wake_new(loop, on_told, twin)};
     pthread_mutex_init(&twin->mutex, NULL);
     buf_init(&twin->lines, LINES_BYTES);
     twin->asked = loop_wake_new(own, on_asked, twin);

@@ -12,9 +12,10 @@
 
 struct twin;
 
-/* As sender_new, and all callbacks come from `loop`, `packed` never. NULL when the session cannot have a twin: it goes through a jump host,
- * or a person had to be asked. That a twin does not get in is told by `ended`. */
-struct twin *twin_new(struct loop *loop, const struct session *session, const char *command, uint64_t open_ns,
+/* As sender_new, and all callbacks come from `loop`, `packed` never; the session outlives it. NULL when the session cannot have a twin: it goes
+ * through a jump host, a person had to be asked, or one was not let in before: hosts ban who fails again and again. That a twin does not get
+ * in is told by `ended`. */
+struct twin *twin_new(struct loop *loop, struct session *session, const char *command, uint64_t open_ns,
                       const struct source *source, const struct sender_callbacks *callbacks, void *arg);
 void twin_free(struct twin *twin); /* at once; allowed in its callbacks; NULL is fine */
 /* As sender_order; it compresses by itself what is to be compressed. */

@@ -22,7 +22,6 @@
 #include "ssh/session/units.h"
 
 #define ORDER_UNITS 16                    /* most of one order */
-#define PACKED_UNITS (SENDER_PACKED_BYTES / UNITS_BYTES) /* most of one that is compressed */
 #define SAMPLE_BYTES ((size_t)64 << 10)   /* says whether compressing an order pays */
 #define CHECK_UNITS 16                    /* least that the host is told to hash: each time costs it a process or two */
 #define NEAR_NS (20 * CLOCK_MS)           /* to a host that is nearer one stream is enough: more would wait there for the file */
@@ -354,8 +353,8 @@ static bool on_wants(void *arg)
         finish(upload, why.err, false, "%s", why.text);
         return false;
     }
-    if (packs && count > PACKED_UNITS)
-        count = PACKED_UNITS;
+    if (packs && count > SENDER_PACKED_UNITS)
+        count = SENDER_PACKED_UNITS;
     units_order(&upload->units, first, count);
     stream->ordered_ns = clock_now_ns();
     stream->unanswered++;

@@ -8,5 +8,6 @@ extern struct sshd server;
 extern struct loop *loop;
 int server_begin(void **unused);
 int server_end(void **unused);
+void server_connect(struct caller *caller); /* and it is up */
 
 #endif

@@ -114,13 +114,6 @@ static void pushed(struct outcome *outcome, int err, bool sent, const char *word
     }
 }
 
-static void connect_to(struct caller *caller)
-{
-    caller_init(caller, loop, &server);
-    caller_dial(caller);
-    assert_true(caller_up(caller));
-}
-
 static void files_of_all_sizes(void **unused)
 {
     static const size_t sizes[] = {0, 1, 4096, PIECE - 1, PIECE, 2 * PIECE + 12345};
@@ -128,7 +121,7 @@ static void files_of_all_sizes(void **unused)
     struct outcome outcome;
     struct stat status;
     (void)unused;
-    connect_to(&caller);
+    server_connect(&caller);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         make_file("a file", sizes[i], 7 + (unsigned)i);
         push(&outcome, caller.session, "a file", "deep/it's here");
@@ -148,7 +141,7 @@ static void a_changed_file_is_sent_again(void **unused)
     struct caller caller;
     struct outcome outcome;
     (void)unused;
-    connect_to(&caller);
+    server_connect(&caller);
     make_file("one", 100000, 1);
     push(&outcome, caller.session, "one", "changing");
     pushed(&outcome, 0, true, "");
@@ -170,7 +163,7 @@ static void an_upload_that_broke_off_goes_on(void **unused)
         char command[1200];
         snprintf(command, sizeof command, "cd '%s' && rm -f arrived arrived.part*", server.place.folder);
         assert_int_equal(system(command), 0);
-        connect_to(&caller);
+        server_connect(&caller);
         push(&outcome, caller.session, "large", "arrived");
         struct stat list = {0};
         for (int i = 0; i < 2000 && list.st_size < 50 + 6 * round && !outcome.done; i++) {
@@ -182,7 +175,7 @@ static void an_upload_that_broke_off_goes_on(void **unused)
         pushed(&outcome, ERR_GONE, false, "closed the connection");
         caller_end(&caller);
         assert_false(is_there("arrived"));
-        connect_to(&caller);
+        server_connect(&caller);
         push(&outcome, caller.session, "large", "arrived");
         pushed(&outcome, 0, true, "");
         same("large", "arrived");
@@ -197,7 +190,7 @@ static void a_part_is_really_used(void **unused)
     char command[1600];
     (void)unused;
     make_file("parted", 24 * PIECE, 4);
-    connect_to(&caller);
+    server_connect(&caller);
     struct upload *upload = push(&outcome, caller.session, "parted", "goal");
     struct stat list = {0};
     for (int i = 0; i < 2000 && list.st_size < 50; i++) {
@@ -236,7 +229,7 @@ static void a_full_disk(void **unused)
     if (mount("none", small, "tmpfs", 0, "size=5m") != 0)
         skip();
     make_file("too large", 10 << 20, 5);
-    connect_to(&caller);
+    server_connect(&caller);
     snprintf(goal, sizeof goal, "%s/goal", small);
     push(&outcome, caller.session, "too large", goal);
     loop_until(loop, &outcome.done, 30 * CLOCK_SECOND);
@@ -255,7 +248,7 @@ static void what_cannot_be_sent(void **unused)
     struct caller caller;
     struct outcome outcome;
     (void)unused;
-    connect_to(&caller);
+    server_connect(&caller);
     push(&outcome, caller.session, "absent", "x");
     pushed(&outcome, ERR_ABSENT, false, "cannot send");
     push(&outcome, caller.session, ".", "x");

@@ -6,6 +6,7 @@
 #include "profiles/timeouts.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/mem.h"
+#include "ssh/launch/limits.h"
 #include "ssh/launch/needed.h"
 #include "ssh/launch/parcel.h"
 #include "ssh/launch/prepare.h"
@@ -126,11 +127,11 @@ static void start_here(struct launch_program *program, const char *address)
     const char *argv[20] = {worker, "agent", "--folder", launch->folder, "--host", program->host, "--head", address, "--timeout",
                             timeout};
     int count = 10;
-    if (remote_fuse(launch->profile, fuse, sizeof fuse)) {
+    if (limits_fuse(launch->profile, fuse, sizeof fuse)) {
         argv[count++] = "--fuse";
         argv[count++] = fuse;
     }
-    if (remote_disk_budget(&launch->profile->hosts[program - launch->agents], budget, sizeof budget)) {
+    if (limits_disk_budget(&launch->profile->hosts[program - launch->agents], budget, sizeof budget)) {
         argv[count++] = "--disk-budget";
         argv[count++] = budget;
     }

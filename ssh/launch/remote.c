@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "profiles/timeouts.h"
 #include "ssh/base/clock.h"
 #include "ssh/base/log.h"
 #include "ssh/base/mem.h"
 #include "ssh/base/text.h"
 #include "ssh/launch/delivery.h"
+#include "ssh/launch/limits.h"
 #include "ssh/launch/needed.h"
 #include "ssh/launch/push.h"
 #include "ssh/launch/room.h"
@@ -542,8 +542,8 @@ void remote_start_agent(struct remote *remote, const char *head_address, uint64_
     remote->starts_head = false;
     profile_get(profile, "run.timeout", timeout, sizeof timeout, &(struct why){0});
     snprintf(name, sizeof name, "agent@%s", host_name(remote));
-    bool fused = remote_fuse(profile, fuse, sizeof fuse);
-    bool bounded = remote_disk_budget(remote->settings.host, budget, sizeof budget);
+    bool fused = limits_fuse(profile, fuse, sizeof fuse);
+    bool bounded = limits_disk_budget(remote->settings.host, budget, sizeof budget);
     char *words = mem_format("kedge-worker agent --folder \"$R\" --host %s --head %s --timeout %s%s%s%s%s%s%s", host_name(remote),
                              head_address, timeout, fused ? " --fuse " : "", fuse, bounded ? " --disk-budget " : "", budget,
                              profile->without_head == WITHOUT_STOP ? " --lease" : "",
@@ -551,22 +551,6 @@ void remote_start_agent(struct remote *remote, const char *head_address, uint64_
     say(remote, "starting the agent");
     start_program(remote, name, words, deadline_ns);
     mem_free(words);
-}
-
-bool remote_fuse(const struct profile *profile, char *out, size_t size)
-{
-    uint64_t fuse_ns = profile_fuse_ns(profile);
-    struct timeouts timeouts = timeouts_derive(profile->timeout_ns);
-    if (fuse_ns)
-        snprintf(out, size, "%" PRIu64 "ms", (fuse_ns + 2 * timeouts.grace_ns) / CLOCK_MS);
-    return fuse_ns;
-}
-
-bool remote_disk_budget(const struct profile_host *host, char *out, size_t size)
-{
-    if (host->disk_budget)
-        snprintf(out, size, "%" PRIu64, host->disk_budget);
-    return host->disk_budget;
 }
 
 bool remote_is_reached(const struct remote *remote)

@@ -52,10 +52,6 @@ void remote_start_head(struct remote *remote, uint64_t deadline_ns);
 void remote_start_agent(struct remote *remote, const char *head_address, uint64_t deadline_ns);
 bool remote_is_reached(const struct remote *remote); /* its login came about */
 const char *remote_address(const struct remote *remote); /* host name by which SSH reaches it; "" before that is known */
-/* The fuse of an agent as it is told ("7230000ms"): a little behind kedged's own, which ends the run in good order. False = none. */
-bool remote_fuse(const struct profile *profile, char *out, size_t size);
-/* The bytes of its host.disk_budget as an agent is told. False = none. */
-bool remote_disk_budget(const struct profile_host *host, char *out, size_t size);
 void remote_free(struct remote *remote); /* ends nothing that was started there; NULL is fine */
 
 #endif

@@ -110,9 +110,7 @@ static void a_twin_that_does_not_get_in_is_no_matter(void **unused)
     push(caller.session, &outcome);
     finished(&outcome);
     run_here("mv hidden authorized_keys");
-    push(caller.session, &outcome);
-    finished(&outcome);
-    assert_int_equal(logins(), before); /* nor was it tried again: hosts ban who fails again and again */
+    assert_int_equal(logins(), before);
     caller_end(&caller);
 }
 
@@ -244,6 +242,28 @@ static void a_twin_compresses(void **unused)
     caller_end(&caller);
 }
 
+/* Hosts ban who fails again and again. */
+static void one_that_was_refused_is_the_last(void **unused)
+{
+    static const struct sender_callbacks callbacks = {.wants = on_wants, .line = on_line, .ended = on_ended};
+    struct caller caller;
+    struct source source;
+    struct seen seen = {0};
+    (void)unused;
+    assert_int_equal(source_open(&source, place_file(&server.place, "file"), &(struct why){0}), 0);
+    server_connect(&caller);
+    run_here("mv authorized_keys hidden");
+    seen.twin = twin_new(loop, caller.session, "cat", 20 * CLOCK_SECOND, &source, &callbacks, &seen);
+    assert_non_null(seen.twin);
+    assert_true(loop_until(loop, &seen.ended, 20 * CLOCK_SECOND));
+    run_here("mv hidden authorized_keys");
+    assert_int_equal(seen.err, ERR_REFUSED);
+    twin_free(seen.twin);
+    assert_null(twin_new(loop, caller.session, "cat", 20 * CLOCK_SECOND, &source, &callbacks, &seen));
+    source_close(&source);
+    caller_end(&caller);
+}
+
 static int begin(void **state)
 {
     int err = server_begin(state);
@@ -261,6 +281,7 @@ int main(void)
         cmocka_unit_test(both_break_off),
         cmocka_unit_test(an_upload_with_a_twin_is_left),
         cmocka_unit_test(a_twin_compresses),
+        cmocka_unit_test(one_that_was_refused_is_the_last),
     };
     if (!sshd_is_here()) {
         printf("no sshd here (openssh-server): nothing was sent\n");
